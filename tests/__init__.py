@@ -1,0 +1,1 @@
+"""The tests mirror the sources; helpers are imported as `tests.<directory>.<module>`."""

@@ -1,0 +1,42 @@
+"""What every test run shares: the run without torch, and the rule that such a run stays without it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+TORCH_DIRECTORIES = ("core_engine/model", "equivalence")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-torch",
+        action="store_true",
+        help="leave out what imports torch (for speed), and fail if anything imports it nevertheless",
+    )
+
+
+def needs_torch(path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / directory) for directory in TORCH_DIRECTORIES)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--no-torch") and needs_torch(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if needs_torch(item.path):
+            item.add_marker(pytest.mark.torch)
+        if item.get_closest_marker("torch"):
+            import torch
+
+            torch.set_num_threads(1)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--no-torch") and "torch" in sys.modules:
+        raise pytest.UsageError("a test without the mark `torch` imported torch")
