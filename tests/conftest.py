@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+# Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TESTS = Path(__file__).parent
 TORCH_DIRECTORIES = ("core_engine/model", "equivalence")
@@ -31,10 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if needs_torch(item.path):
             item.add_marker(pytest.mark.torch)
-        if item.get_closest_marker("torch"):
-            import torch
-
-            torch.set_num_threads(1)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
