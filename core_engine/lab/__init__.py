@@ -1,0 +1,1 @@
+"""The laboratory: an executor without a model, workloads, simulation in virtual time, benchmarks."""

@@ -1,0 +1,121 @@
+"""Simulated KV memory: remembers what each block holds, and refuses a batch that a model would get wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core_engine.errors import IntegrityError
+from core_engine.executor import Batch
+from core_engine.request import Sequence, Status
+
+
+@dataclass(slots=True)
+class _Block:
+    """Content of one block: consecutive tokens of one sequence from `first_position` on."""
+
+    sequence_id: int
+    first_position: int
+    token_ids: list[int] = field(default_factory=list)
+
+
+class SimulatedMemory:
+    """Content of `num_blocks` blocks of `block_size` slots, written and read as a model would.
+
+    `execute` raises IntegrityError, naming row and sequence, for everything that would make a real
+    model answer wrongly or overwrite another sequence's keys and values.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self._num_blocks = num_blocks
+        self._block_size = block_size
+        self._blocks: list[_Block | None] = [None] * num_blocks
+
+    def execute(self, batch: Batch) -> None:
+        """Write the batch's tokens to their slots, then check that every row finds all it attends to."""
+        self._check_shape(batch)
+        owners: dict[int, int] = {}
+        start = 0
+        for row, sequence in enumerate(batch.sequences):
+            end = start + batch.num_query_tokens[row]
+            try:
+                self._check_row(batch, row, start, end)
+                self._check_table(sequence, batch.num_kv_tokens[row], owners)
+                self._write(sequence, batch.num_kv_tokens[row] - (end - start), batch.token_ids[start:end])
+            except IntegrityError as error:
+                raise IntegrityError(f"iteration {batch.iteration}, row {row}, {sequence!r}: {error}") from None
+            start = end
+        for row, sequence in enumerate(batch.sequences):
+            self._read(sequence, batch.num_kv_tokens[row])
+
+    def _check_shape(self, batch: Batch) -> None:
+        rows, tokens = len(batch.sequences), sum(batch.num_query_tokens)
+        if not rows == len(batch.num_query_tokens) == len(batch.num_kv_tokens):
+            raise IntegrityError(f"iteration {batch.iteration}: per-row lists differ in length")
+        if not tokens == len(batch.token_ids) == len(batch.positions) == len(batch.slot_mapping):
+            raise IntegrityError(f"iteration {batch.iteration}: flat lists don't hold {tokens} tokens")
+        if batch.block_size != self._block_size:
+            raise IntegrityError(f"iteration {batch.iteration}: block size {batch.block_size}, not {self._block_size}")
+        if len({sequence.id for sequence in batch.sequences}) < rows:
+            raise IntegrityError(f"iteration {batch.iteration}: a sequence has two rows")
+        caught_up = [r for r, s in enumerate(batch.sequences) if batch.num_kv_tokens[r] == s.num_tokens]
+        if batch.sample_rows != caught_up:
+            raise IntegrityError(f"iteration {batch.iteration}: samples rows {batch.sample_rows}, not {caught_up}")
+        if batch.idle_rows < 0:
+            raise IntegrityError(f"iteration {batch.iteration}: {batch.idle_rows} idle rows")
+
+    def _check_row(self, batch: Batch, row: int, start: int, end: int) -> None:
+        sequence, num_kv_tokens = batch.sequences[row], batch.num_kv_tokens[row]
+        first = num_kv_tokens - (end - start)
+        if end == start:
+            raise IntegrityError("no tokens to compute")
+        if sequence.status is not Status.RUNNING:
+            raise IntegrityError("not running")
+        if first != sequence.num_computed_tokens or num_kv_tokens > sequence.num_tokens:
+            raise IntegrityError(f"computes tokens {first} to {num_kv_tokens}")
+        if batch.token_ids[start:end] != sequence.token_ids[first:num_kv_tokens]:
+            raise IntegrityError("its token ids are not the sequence's own")
+        if batch.positions[start:end] != list(range(first, num_kv_tokens)):
+            raise IntegrityError("its positions are not those of its tokens")
+        table, size = sequence.block_table, self._block_size
+        if len(table) * size < num_kv_tokens:
+            raise IntegrityError(f"{len(table)} blocks don't hold {num_kv_tokens} tokens")
+        slots = [table[position // size] * size + position % size for position in range(first, num_kv_tokens)]
+        if batch.slot_mapping[start:end] != slots:
+            raise IntegrityError("its slots are not those of its block table")
+
+    def _check_table(self, sequence: Sequence, num_kv_tokens: int, owners: dict[int, int]) -> None:
+        for block in sequence.block_table:
+            if not 0 <= block < self._num_blocks:
+                raise IntegrityError(f"block {block} does not exist")
+            if block in owners:
+                raise IntegrityError(f"block {block} is in the table of sequence {owners[block]} too")
+            owners[block] = sequence.id
+
+    def _write(self, sequence: Sequence, first: int, token_ids: list[int]) -> None:
+        size, written = self._block_size, 0
+        while written < len(token_ids):
+            position = first + written
+            offset = position % size
+            chunk = token_ids[written : written + size - offset]
+            number = sequence.block_table[position // size]
+            block = self._blocks[number]
+            if offset == 0:
+                self._blocks[number] = _Block(sequence.id, position, chunk)
+            elif block is None or block.sequence_id != sequence.id or len(block.token_ids) < offset:
+                raise IntegrityError(f"writes position {position} into block {number}, which lacks what comes before")
+            else:
+                block.token_ids[offset:] = chunk
+            written += len(chunk)
+
+    def _read(self, sequence: Sequence, num_kv_tokens: int) -> None:
+        size = self._block_size
+        for index in range(-(-num_kv_tokens // size)):
+            first = index * size
+            wanted = sequence.token_ids[first : min(first + size, num_kv_tokens)]
+            block = self._blocks[sequence.block_table[index]]
+            found = block is not None and (block.sequence_id, block.first_position) == (sequence.id, first)
+            if block is None or not found or block.token_ids[: len(wanted)] != wanted:
+                raise IntegrityError(
+                    f"{sequence!r} attends to positions {first} to {first + len(wanted)} in block "
+                    f"{sequence.block_table[index]}, which holds {block!r:.120}"
+                )
