@@ -1,0 +1,31 @@
+"""IncrementalDetokenizer: text out of tokens as they come, never half a character."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+
+from core_engine.text.model import TextModel
+
+
+class IncrementalDetokenizer:
+    """Turns the tokens of one sequence into text, a few at a time, at a constant cost per token.
+
+    All pushes and the flush joined are the text of all tokens as a continuation of the prompt, the
+    same however the tokens were split. Bytes that form no character become U+FFFD. Special tokens
+    give no text unless `skip_special_tokens` is false.
+    """
+
+    def __init__(self, text_model: TextModel, *, skip_special_tokens: bool = True) -> None:
+        self._token_bytes = text_model.token_bytes_by_id
+        self._hidden = text_model.special_token_ids if skip_special_tokens else frozenset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """Return the characters that these tokens complete; the bytes of an open one are kept."""
+        table, hidden = self._token_bytes, self._hidden
+        return self._decoder.decode(b"".join([table[token] for token in token_ids if token not in hidden]))
+
+    def flush(self) -> str:
+        """Return what was kept back, at the end of the sequence."""
+        return self._decoder.decode(b"", final=True)
