@@ -1,0 +1,66 @@
+"""The engine of Jitney: scheduling at every iteration, with every decision behind a hook.
+
+Everything public is named here; importing it loads neither torch nor a model.
+"""
+
+from core_engine.clock import Clock, MonotonicClock, VirtualClock
+from core_engine.config import EngineConfig
+from core_engine.engine import Engine
+from core_engine.errors import (
+    ConfigurationError,
+    EngineDied,
+    EngineUnavailable,
+    IntegrityError,
+    InvalidRequest,
+    JitneyError,
+    ModelError,
+    Overloaded,
+)
+from core_engine.messages import (
+    Accepted,
+    EngineFailed,
+    EngineInfo,
+    EngineReady,
+    FromEngine,
+    IterationOutput,
+    IterationStats,
+    ModelPrepared,
+    Outcome,
+    Rejected,
+    SequenceOutput,
+    TokenLogprobs,
+)
+from core_engine.request import FinishReason, Request, SamplingParams
+from core_engine.selection import available_policies
+
+__all__ = [
+    "Accepted",
+    "Clock",
+    "ConfigurationError",
+    "Engine",
+    "EngineConfig",
+    "EngineDied",
+    "EngineFailed",
+    "EngineInfo",
+    "EngineReady",
+    "EngineUnavailable",
+    "FinishReason",
+    "FromEngine",
+    "IntegrityError",
+    "InvalidRequest",
+    "IterationOutput",
+    "IterationStats",
+    "JitneyError",
+    "ModelError",
+    "ModelPrepared",
+    "MonotonicClock",
+    "Outcome",
+    "Overloaded",
+    "Rejected",
+    "Request",
+    "SamplingParams",
+    "SequenceOutput",
+    "TokenLogprobs",
+    "VirtualClock",
+    "available_policies",
+]

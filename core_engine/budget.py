@@ -1,0 +1,215 @@
+"""Budget: what is left in this iteration, and `take`, the only arithmetic on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from core_engine.cost import CostModel, Load
+from core_engine.plan import IterationPlan, PrefillLimit
+from core_engine.request import Sequence, Status
+
+_UNBOUNDED = 1 << 60
+
+
+class Budget:
+    """Tokens, seats, blocks and predicted seconds left in one iteration.
+
+    A planner asks `take` for as many tokens of a sequence as it likes and gets what the engine's
+    limits and the gates leave. What was taken makes a legal plan: `plan()`.
+    """
+
+    __slots__ = (
+        "_blocks_of", "_block_size", "_closed", "_cost", "_decodes", "_exempt", "_floor_id", "_keep_blocks", "_limit",
+        "_load", "_lone_prompt", "_prompt_tokens_left", "_reserve", "_seconds_left", "_taken", "blocks_left",
+        "clamped", "held", "sequences_left", "starts_left", "token_limit", "tokens_left",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        token_limit: int,
+        sequences_left: int,
+        blocks_left: int,
+        block_size: int,
+        reserve: Callable[[Sequence], int],
+        limit: PrefillLimit = PrefillLimit(),
+        exempt: Collection[int] = (),
+        floor_id: int | None = None,
+        lone_prompt_tokens: int = 0,
+        cost: CostModel | None = None,
+        decodes: Load | None = None,
+    ) -> None:
+        """`exempt`: ids that gates don't hold; `floor_id`: the anchor, whose chunk no gate shrinks below a block.
+
+        `lone_prompt_tokens`: how long a prompt may be that runs alone above the token limit; 0 where the
+        planner doesn't ask for it. `decodes`: load of all running decodes, against which the gates' seconds
+        are measured.
+        """
+        self.token_limit = token_limit
+        self.tokens_left = token_limit
+        self.sequences_left = sequences_left
+        self.blocks_left = blocks_left
+        self.starts_left = _UNBOUNDED if limit.new_sequences is None else limit.new_sequences
+        self._taken: dict[int, int] = {}
+        self.held: dict[int, str] = {}  # sequence id -> policy and reason
+        self.clamped: dict[int, int] = {}  # sequence id -> blocks it lacked
+        self._block_size = block_size
+        self._reserve = reserve
+        self._limit = limit
+        self._exempt = exempt
+        self._floor_id = floor_id
+        self._closed = False
+        self._lone_prompt = lone_prompt_tokens
+        self._keep_blocks = limit.keep_free_blocks or 0
+        self._prompt_tokens_left = _UNBOUNDED if limit.prompt_tokens is None else limit.prompt_tokens
+        self._seconds_left = limit.seconds
+        self._cost = cost
+        self._decodes = decodes or Load()
+        self._load = self._decodes
+        self._blocks_of: dict[int, int] = {}
+
+    def take(self, sequence: Sequence, num_tokens: int, whole: bool = False) -> int:
+        """Take up to `num_tokens` more tokens of the sequence; returns how many were granted.
+
+        Clamped to what the sequence has pending and to what limits, gates and blocks leave; with
+        `whole`, and for a sequence that starts with a reservation, all or nothing. Calls for the
+        same sequence add up.
+        """
+        sequence_id = sequence.id
+        taken = self._taken.get(sequence_id, 0)
+        start = sequence.num_computed_tokens + taken
+        pending = sequence.num_tokens - start
+        if pending == 1 and not taken and num_tokens > 0 and self.tokens_left > 0:
+            # The common case, a running decode whose block has room, costs one comparison more.
+            if start < len(sequence.block_table) * self._block_size and sequence.status is Status.RUNNING:
+                self._taken[sequence_id] = 1
+                self.tokens_left -= 1
+                return 1
+        wanted = min(num_tokens, pending)
+        if wanted <= 0 or sequence.status is Status.FINISHED:
+            return 0
+        starts = sequence.status is Status.WAITING and not taken
+        if starts and not self._may_start(sequence_id):
+            return 0
+        granted = self._clamp_tokens(wanted, alone=whole and not self._taken)
+        prefill = starts or sequence.num_pending_tokens > 1
+        gated = prefill and sequence_id not in self._exempt
+        if gated:
+            granted = self._clamp_by_gates(sequence_id, start, granted)
+        if granted < wanted and (whole or granted <= 0):
+            return 0
+        granted, blocks = self._clamp_by_blocks(sequence, start, granted, starts, gated)
+        if granted <= 0 or (whole and granted < wanted):
+            return 0
+        self._book(sequence_id, taken + granted, granted, blocks, starts, gated)
+        if prefill and self._seconds_left is not None:
+            self._load = self._load.plus(start, granted)
+        return granted
+
+    def require(self, sequence: Sequence) -> int:
+        """Take what must run, whatever gates say: one decode token, or one block of prompt."""
+        exempt = self._exempt
+        self._exempt = {sequence.id}
+        granted = self.take(sequence, self._block_size)
+        self._exempt = exempt
+        return granted
+
+    def close(self) -> None:
+        """From now on only exempt sequences may start: somebody overdue found no room and is next."""
+        self._closed = True
+
+    def plan(self, *, deliver: bool = True, idle_rows: int = 0) -> IterationPlan:
+        """A legal plan of everything taken so far; `idle_rows` are cut to the tokens left."""
+        return IterationPlan(dict(self._taken), deliver, min(idle_rows, max(0, self.tokens_left)))
+
+    def granted(self, sequence_id: int) -> int:
+        """Tokens of that sequence taken so far."""
+        return self._taken.get(sequence_id, 0)
+
+    def matches(self, num_tokens: dict[int, int]) -> bool:
+        """Whether that is just what this Budget granted."""
+        return num_tokens == self._taken
+
+    def _may_start(self, sequence_id: int) -> bool:
+        if self.sequences_left <= 0:
+            return False
+        if sequence_id in self._exempt:
+            return True
+        if self._closed:
+            self.held[sequence_id] = "engine: an overdue request is next"
+            return False
+        if (reason := self._limit.held.get(sequence_id)) is not None:
+            self.held[sequence_id] = reason
+            return False
+        if self.starts_left <= 0:
+            self.held[sequence_id] = self._limit.reasons.get("new_sequences", "")
+            return False
+        return True
+
+    def _clamp_tokens(self, wanted: int, alone: bool) -> int:
+        if alone and self.token_limit < wanted <= self._lone_prompt:
+            return wanted
+        return min(wanted, self.tokens_left)
+
+    def _clamp_by_gates(self, sequence_id: int, start: int, wanted: int) -> int:
+        granted = min(wanted, self._prompt_tokens_left)
+        field = "prompt_tokens"
+        if self._seconds_left is not None and self._cost is not None:
+            affordable = self._affordable(start, granted, self._seconds_left)
+            if affordable < granted:
+                granted, field = affordable, "seconds"
+        if sequence_id == self._floor_id:
+            granted = max(granted, min(wanted, self._block_size))
+        if granted < wanted:
+            self.held[sequence_id] = self._limit.reasons.get(field, "")
+        return granted
+
+    def _affordable(self, start: int, wanted: int, seconds: float) -> int:
+        """The longest chunk whose marginal predicted time, with the prompts taken so far, fits."""
+        assert self._cost is not None
+        low, high = 0, wanted
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._cost.prefill_seconds(self._load.plus(start, middle), self._decodes) <= seconds:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _clamp_by_blocks(
+        self, sequence: Sequence, start: int, wanted: int, starts: bool, gated: bool
+    ) -> tuple[int, int]:
+        """How many tokens the blocks allow, and how many new blocks they take."""
+        size = self._block_size
+        owned = len(sequence.block_table) + self._blocks_of.get(sequence.id, 0)
+        needed = max(0, -(-(start + wanted) // size) - owned)
+        reserved = self._reserve(sequence) if starts else 0
+        needed = max(needed, reserved)
+        keep = self._keep_blocks if gated else 0
+        if needed <= self.blocks_left - keep:
+            return wanted, needed
+        if needed > self.blocks_left:
+            self.clamped[sequence.id] = needed - self.blocks_left
+        else:
+            self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
+        if reserved:
+            return 0, 0
+        if sequence.id == self._floor_id:
+            keep = 0
+            wanted = min(wanted, size)
+        available = max(0, self.blocks_left - keep)
+        granted = min(wanted, (owned + available) * size - start)
+        return granted, max(0, -(-(start + granted) // size) - owned)
+
+    def _book(self, sequence_id: int, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
+        self._taken[sequence_id] = total
+        self.tokens_left -= granted
+        if blocks:
+            self.blocks_left -= blocks
+            self._blocks_of[sequence_id] = self._blocks_of.get(sequence_id, 0) + blocks
+        if starts:
+            self.sequences_left -= 1
+        if gated:
+            self._prompt_tokens_left -= granted
+            if starts:
+                self.starts_left -= 1

@@ -1,0 +1,164 @@
+"""Commit: what an execution gave becomes known tokens, finished sequences and messages."""
+
+from __future__ import annotations
+
+from core_engine.executor import Batch, BatchResult
+from core_engine.messages import Outcome, SequenceOutput, TokenLogprobs
+from core_engine.panel import Panel
+from core_engine.request import FinishReason, Request, Sequence
+from core_engine.state import EngineState, RequestState
+
+
+class Outbox:
+    """Outputs and outcomes on their way out; results that a plan holds back wait here."""
+
+    def __init__(self) -> None:
+        self.outputs: list[SequenceOutput] = []
+        self.finished: list[Outcome] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.outputs or self.finished)
+
+    def release(self) -> tuple[list[SequenceOutput], list[Outcome]]:
+        """Everything, held or not."""
+        released = self.outputs, self.finished
+        self.outputs, self.finished = [], []
+        return released
+
+    def drop(self, request_id: str) -> None:
+        """Forget the outputs of a request that nobody wants any more."""
+        self.outputs = [output for output in self.outputs if output.request_id != request_id]
+
+
+class Commit:
+    """Advances sequences, finishes them and their requests, and tells policies of the finished."""
+
+    def __init__(self, state: EngineState, panel: Panel, outbox: Outbox) -> None:
+        self._state = state
+        self._panel = panel
+        self._outbox = outbox
+        self.finished: dict[int, str] = {}  # of this iteration: sequence id -> reason
+        self.any_error = False
+
+    def begin(self) -> None:
+        """Forget what the last iteration finished."""
+        self.finished = {}
+        self.any_error = False
+
+    def advance(self, batch: Batch, result: BatchResult) -> None:
+        """Take in a whole batch's result."""
+        for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
+            sequence.in_flight = False
+            computed = sequence.num_computed_tokens = sequence.num_computed_tokens + num_tokens
+            if computed > sequence.max_computed_tokens:
+                sequence.max_computed_tokens = computed
+        now = self._state.clock.now()
+        logprobs = result.logprobs or [None] * len(batch.sample_rows)
+        for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
+            if row not in result.failed_rows:
+                self._append(batch.sequences[row], token_id, logprob, now)
+        for row, reason in result.failed_rows.items():
+            self.fail(batch.sequences[row], reason)
+
+    def fail_batch(self, batch: Batch, reason: str) -> None:
+        """The execution raised: every request in the batch ends with an error."""
+        for sequence in batch.sequences:
+            sequence.in_flight = False
+        for sequence in batch.sequences:
+            self.fail(sequence, reason)
+
+    def fail(self, sequence: Sequence, reason: str) -> None:
+        """End a sequence, and with it its request, with an error."""
+        state = self._state.requests.get(sequence.request_id)
+        if state is None:
+            return
+        self.any_error = True
+        for other in state.sequences:
+            if other.finish_reason is None:
+                self._outbox.outputs.append(
+                    SequenceOutput(other.request_id, other.sample_index, [], None, "error", None, reason)
+                )
+                self._finish(other, "error")
+
+    def cancel(self, state: RequestState) -> None:
+        """End a request that nobody wants any more; nothing of it is delivered but its outcome."""
+        self._outbox.drop(state.request.id)
+        for sequence in state.sequences:
+            if sequence.finish_reason is None:
+                self._finish(sequence, "cancelled")
+
+    def reject(self, request: Request, reason: str) -> None:
+        """Tell policies of a request that was refused."""
+        outcome = Outcome(
+            request_id=request.id,
+            finish_reason="rejected",
+            num_prompt_tokens=len(request.prompt_token_ids),
+            reason=reason,
+        )
+        self._panel.tell("on_request_finished", request, outcome, self._state)
+
+    def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now: float) -> None:
+        sequence.append_token(token_id)
+        if sequence.first_token_seconds is None:
+            sequence.first_token_seconds = now
+        sequence.last_token_seconds = now
+        if self._state.protected:
+            self._state.protected.pop(sequence.id, None)
+        reason, stop_token_id = self._end(sequence, token_id)
+        self._outbox.outputs.append(
+            SequenceOutput(
+                sequence.request_id,
+                sequence.sample_index,
+                [token_id],
+                None if logprobs is None else [logprobs],
+                reason,
+                stop_token_id,
+            )
+        )
+        if reason is not None:
+            self._finish(sequence, reason)
+
+    def _end(self, sequence: Sequence, token_id: int) -> tuple[FinishReason | None, int | None]:
+        sampling = sequence.sampling
+        num_output_tokens = sequence.num_tokens - sequence.num_prompt_tokens
+        if num_output_tokens >= sampling.min_tokens or num_output_tokens >= sequence.max_tokens:
+            if token_id in self._state.spec.eos_token_ids and not sampling.ignore_eos:
+                return "stop", token_id
+            if token_id in sampling.stop_token_ids:
+                return "stop", token_id
+        if num_output_tokens >= sequence.max_tokens:
+            return "length", None
+        return None, None
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._state.remove(sequence)
+        sequence.finish_reason = reason
+        self.finished[sequence.id] = reason
+        request_state = self._state.requests[sequence.request_id]
+        request_state.num_unfinished -= 1
+        if reason in ("stop", "length"):
+            self._state.predictor.learn(sequence.tenant, sequence.num_prompt_tokens, sequence.num_output_tokens)
+        if request_state.num_unfinished == 0:
+            del self._state.requests[sequence.request_id]
+            outcome = self._outcome(request_state, reason)
+            self._outbox.finished.append(outcome)
+            self._panel.tell("on_request_finished", request_state.request, outcome, self._state)
+
+    def _outcome(self, request_state: RequestState, reason: FinishReason) -> Outcome:
+        sequences = request_state.sequences
+        arrival = sequences[0].arrival_seconds
+        start = min((s.start_seconds for s in sequences if s.start_seconds is not None), default=None)
+        first = min((s.first_token_seconds for s in sequences if s.first_token_seconds is not None), default=None)
+        last = max((s.last_token_seconds for s in sequences if s.last_token_seconds is not None), default=None)
+        return Outcome(
+            request_id=request_state.request.id,
+            finish_reason=reason,
+            num_prompt_tokens=sequences[0].num_prompt_tokens,
+            num_output_tokens=sum(s.num_output_tokens for s in sequences),
+            num_cached_tokens=sequences[0].num_matched_tokens,
+            num_preemptions=sum(s.num_preemptions for s in sequences),
+            queue_seconds=None if start is None else start - arrival,
+            prefill_seconds=None if start is None or first is None else first - start,
+            decode_seconds=None if first is None or last is None else last - first,
+            total_seconds=self._state.clock.now() - arrival,
+        )

@@ -1,0 +1,55 @@
+"""EngineConfig: everything that shapes an engine, in one flat frozen struct."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from core_engine.errors import ConfigurationError
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+ExecutorName = Literal["transformers", "simulated"]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one engine; every field has a unit in its name or in its comment.
+
+    Raises ConfigurationError where two options contradict each other; a single value out of
+    range is refused by msgspec when the struct is decoded or converted.
+    """
+
+    model: str = "smollm2"  # a directory, a .gguf file, a hub id, or the embedded default
+    served_model_name: str | None = None  # the name clients use; default: the model's own
+    executor: ExecutorName = "transformers"
+    dtype: Dtype = "auto"  # auto: bfloat16 where the device computes in it, else float32
+    device: Device = "auto"
+    threads: PositiveInt | None = None  # CPU threads of the model; default: one per core
+    probe: bool = True  # compare mixed batches with lone ones after loading
+
+    block_size: Annotated[int, msgspec.Meta(ge=8, le=256)] = 32  # tokens per KV block
+    kv_memory_bytes: PositiveInt | None = None  # wins over the fraction
+    kv_memory_fraction: Annotated[float, msgspec.Meta(gt=0, le=0.95)] | None = None  # of free device memory
+    max_model_len: PositiveInt | None = None  # tokens of prompt and output; default: the model's own
+    default_max_tokens: PositiveInt | None = None  # for requests that give none; default: what fits
+
+    token_limit: PositiveInt = 512  # tokens per iteration
+    sequence_limit: PositiveInt = 64  # sequences running at once
+    waiting_window: PositiveInt = 256  # waiting sequences an iteration sees of each queue
+    max_wait_iterations: PositiveInt = 4096  # beyond it a request boards next, whatever policies say
+
+    policies: tuple[str, ...] = ()  # "name" or "name:option=value,...", in the order they are asked
+    max_policy_faults: Annotated[int, msgspec.Meta(ge=0)] = 3  # more within the window: retired
+    fault_window_iterations: PositiveInt = 1000
+    strict: bool = False  # raise at a policy's fault instead of falling back (for tests)
+    check_integrity: bool = False  # audit the KV pool after every iteration, not only when idle
+    seed: int | None = None  # for requests without one; default: drawn at start
+
+    def __post_init__(self) -> None:
+        if self.token_limit < self.sequence_limit:
+            raise ConfigurationError(
+                f"token_limit {self.token_limit} is below sequence_limit {self.sequence_limit}: every running "
+                "sequence needs one token an iteration; raise the first or lower the second"
+            )

@@ -1,0 +1,180 @@
+"""Deciding: who goes first, how much prompt work may join, and the plan of one iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_engine import answers
+from core_engine.budget import Budget
+from core_engine.cost import Load
+from core_engine.panel import BadAnswer, Panel
+from core_engine.plan import IterationPlan, PrefillLimit, tightest
+from core_engine.request import Sequence
+from core_engine.state import EngineState
+
+
+class Order:
+    """Running and visible waiting sequences in rank order, and those that must run."""
+
+    __slots__ = ("_position", "by_arrival", "must_run", "running", "waiting")
+
+    def __init__(
+        self, running: list[Sequence], waiting: list[Sequence], prefix: list[int], must_run: list[Sequence]
+    ) -> None:
+        self.running = running
+        self.waiting = waiting
+        self.must_run = must_run
+        self.by_arrival = not prefix
+        self._position = {sequence_id: place for place, sequence_id in enumerate(prefix)}
+
+    def place(self, sequence: Sequence) -> tuple[int, int]:
+        """Sorts before another's if the sequence ranks before it; the rest follows the prefix by arrival."""
+        return self._position.get(sequence.id, len(self._position)), sequence.id
+
+
+class Deciding:
+    """Asks rank, gates and planner, and turns their answers into one legal plan.
+
+    `held` is what the last plan's budget held back: sequence id to policy and reason.
+    """
+
+    def __init__(self, state: EngineState, panel: Panel) -> None:
+        self._state = state
+        self._panel = panel
+        self._reservations: dict[int, int] = {}
+        self.held: dict[int, str] = {}
+        self.clamped: dict[int, int] = {}  # what blocks cut short: sequence id to blocks it lacked
+
+    def rank(self) -> Order:
+        """Ask for the ranking and repair it to a permutation."""
+        state = self._state
+        running, waiting = list(state.running), list(state.waiting_queues.window())
+        answer = self._panel.ask_one("rank_sequences", answers.ranking, state)
+        if answer is None or not (answer[0] or answer[1]):
+            return Order(running, waiting, [], [])
+        prefix = list(dict.fromkeys(answer[0]))
+        order = Order(running, waiting, prefix, [])
+        if prefix:
+            running.sort(key=order.place)
+            waiting.sort(key=order.place)
+        found = (state.get(sequence_id) for sequence_id in answer[1])
+        order.must_run.extend(sorted((s for s in found if s is not None), key=order.place))
+        return order
+
+    def limit_prefill(self) -> PrefillLimit:
+        """Ask all gates; the tightest of each field holds."""
+        return tightest(self._panel.ask_all("limit_prefill", answers.prefill_limit, self._state))
+
+    def reserve(self, sequence: Sequence) -> int:
+        """Blocks that the sequence takes at once when it starts; asked once an iteration and sequence."""
+        reserved = self._reservations.get(sequence.id)
+        if reserved is None:
+            blocks_for = self._state.pool.blocks_for
+            check = answers.clamped(0, blocks_for(sequence.num_prompt_tokens + sequence.max_tokens))
+            reserved = self._panel.ask_one("reserve_blocks", check, sequence, self._state) or 0
+            if sequence.id in self._state.protected:
+                # Whoever boards because overdue must reach its next token without a further block.
+                reserved = max(reserved, blocks_for(sequence.num_tokens))
+            self._reservations[sequence.id] = reserved
+        return reserved
+
+    def plan(self, order: Order, limit: PrefillLimit) -> IterationPlan:
+        """Ask the planners in turn, each with a fresh Budget, for a plan that survives the replay."""
+        state = self._state
+        self._reservations.clear()
+        overdue = self._overdue()
+        for policy, ask in self._panel.asking("plan_iteration"):
+            whole = bool(getattr(policy, "whole_prompts", False))
+            budget = self._budget(order, limit, whole, overdue)
+            check = _Replay(budget, lambda whole=whole: self._budget(order, limit, whole, overdue), state)  # type: ignore[misc]
+            plan: IterationPlan | None = ask(check, list(order.running), list(order.waiting), budget, state)
+            if plan is not None:
+                self.held, self.clamped = budget.held, budget.clamped
+                return plan
+        raise AssertionError("the default planner always answers")
+
+    def _overdue(self) -> list[Sequence]:
+        """Waiting sequences beyond the bound, longest first; from here on they are protected."""
+        state = self._state
+        for sequence_id in [i for i, s in state.protected.items() if s in state.waiting_queues]:
+            del state.protected[sequence_id]
+        overdue = state.waiting_queues.overdue(
+            state.iteration, state.config.max_wait_iterations, at_most=max(1, state.sequence_limit - len(state.running))
+        )
+        for sequence in overdue:
+            state.protected[sequence.id] = sequence
+        return overdue
+
+    def _budget(self, order: Order, limit: PrefillLimit, whole_prompts: bool, overdue: list[Sequence]) -> Budget:
+        """A Budget with everything in it that must run."""
+        state = self._state
+        anchor = state.anchor()
+        exempt: set[int] = set()
+        if not state.running and order.waiting:
+            exempt.add(order.waiting[0].id)
+        decodes = None
+        if limit.seconds is not None:
+            decodes = Load()
+            for sequence in state.running:
+                if sequence.num_pending_tokens == 1:
+                    decodes.add(sequence.num_computed_tokens, 1)
+        budget = Budget(
+            token_limit=state.token_limit,
+            sequences_left=state.sequence_limit - len(state.running),
+            blocks_left=state.num_free_blocks,
+            block_size=state.block_size,
+            reserve=self.reserve,
+            limit=limit,
+            exempt=exempt,
+            floor_id=anchor.id if anchor else None,
+            lone_prompt_tokens=self._lone_prompt_tokens() if whole_prompts else 0,
+            cost=state.cost_model,
+            decodes=decodes,
+        )
+        if anchor is not None and state.anchor_is_stalled:
+            budget.require(anchor)
+        for sequence in state.protected.values():
+            if sequence not in state.waiting_queues:
+                budget.require(sequence)
+        for sequence in overdue:
+            if not budget.require(sequence) and not budget.granted(sequence.id):
+                budget.close()
+                break
+        for sequence in order.must_run:
+            budget.require(sequence)
+        return budget
+
+    def _lone_prompt_tokens(self) -> int:
+        longest = self._state.spec.max_lone_prompt_tokens
+        return self._state.spec.max_model_len if longest is None else longest
+
+
+class _Replay:
+    """The check of a plan: legal is what a fresh Budget grants."""
+
+    def __init__(self, budget: Budget, fresh_budget: Any, state: EngineState) -> None:
+        self._budget = budget
+        self._fresh_budget = fresh_budget
+        self._state = state
+
+    def __call__(self, answer: Any) -> IterationPlan:
+        plan = answers.plan_shape(answer)
+        budget = self._budget
+        if not budget.matches(plan.num_tokens):
+            budget = self._replayed(plan)
+        if plan.idle_rows > max(0, budget.tokens_left):
+            raise BadAnswer(f"{plan.idle_rows} idle rows exceed the {max(0, budget.tokens_left)} tokens left")
+        return budget.plan(deliver=plan.deliver, idle_rows=plan.idle_rows)
+
+    def _replayed(self, plan: IterationPlan) -> Budget:
+        budget: Budget = self._fresh_budget()
+        for sequence_id, num_tokens in plan.num_tokens.items():
+            sequence = self._state.get(sequence_id) if type(sequence_id) is int else None
+            if sequence is None:
+                raise BadAnswer(f"plans {sequence_id!r:.40}, which neither runs nor waits")
+            if type(num_tokens) is not int or num_tokens < 1:
+                raise BadAnswer(f"plans {num_tokens!r:.40} tokens of sequence {sequence_id}")
+            wanted = num_tokens - budget.granted(sequence_id)
+            if wanted > 0 and budget.take(sequence, wanted, whole=wanted > budget.tokens_left) < wanted:
+                raise BadAnswer(f"plans {num_tokens} tokens of sequence {sequence_id}, more than the budget has")
+        return budget

@@ -1,0 +1,191 @@
+"""Engine: one iteration as prose. Everything else is in the files that it names."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+
+from core_engine.binding import Binding
+from core_engine.clock import Clock, MonotonicClock
+from core_engine.commit import Commit, Outbox
+from core_engine.config import EngineConfig
+from core_engine.deciding import Deciding
+from core_engine.defaults import default_policies
+from core_engine.errors import EngineUnavailable
+from core_engine.executor import Batch, BatchResult, Executor
+from core_engine.intake import Intake
+from core_engine.kv import KVPool
+from core_engine.messages import Accepted, EngineInfo, IterationOutput, Rejected
+from core_engine.panel import Panel
+from core_engine.preempting import Preempting
+from core_engine.reporting import Reporting
+from core_engine.request import Request, SamplingParams
+from core_engine.selection import NamedPolicy, build_policies
+from core_engine.state import EngineState
+
+_log = logging.getLogger("jitney.engine")
+
+
+class Engine:
+    """Schedules at every iteration and batches selectively, as Orca (OSDI '22) does.
+
+    One thread, no I/O: `submit` and `cancel` fill an inbox, `step` runs one iteration and returns
+    everything it has to tell. Which sequence boards, rides on or gets off is for the policies to say.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        executor: Executor,
+        *,
+        clock: Clock | None = None,
+        policies: Sequence[NamedPolicy] | None = None,
+    ) -> None:
+        """`policies` are ready-made ones, instead of those that `config.policies` names.
+
+        Raises ConfigurationError for policies that don't exist, don't fit the hooks or have wrong options.
+        """
+        self.config = config
+        self.epoch = 0
+        self._executor = executor
+        self._clock = clock or MonotonicClock()
+        spec = executor.spec
+        seed = config.seed if config.seed is not None else secrets.randbits(48)
+        self._panel = Panel(
+            build_policies(config.policies, seed) if policies is None else list(policies),
+            default_policies(seed),
+            self._clock,
+            strict=config.strict,
+            max_faults=config.max_policy_faults,
+            window=config.fault_window_iterations,
+        )
+        allocator = self._panel.ask_one("create_block_allocator", _allocator, spec.num_blocks, spec.block_size)
+        allocator_policy = self._panel.implementations("create_block_allocator")[0][0]
+        pool = KVPool(
+            spec.num_blocks, spec.block_size, allocator, lambda reason: self._panel.fault(allocator_policy, reason)
+        )
+        self.state = EngineState(config, spec, self._clock, pool)
+        self._outbox = Outbox()
+        self._intake = Intake(self.state, self._panel, seed)
+        self._deciding = Deciding(self.state, self._panel)
+        self._preempting = Preempting(self.state, self._panel, self._deciding)
+        self._binding = Binding(self.state, self._deciding, self._preempting)
+        self._commit = Commit(self.state, self._panel, self._outbox)
+        self._reporting = Reporting(self.state, self._panel)
+
+    @classmethod
+    def load(cls, config: EngineConfig, *, clock: Clock | None = None) -> Engine:
+        """An engine with the executor and model that the configuration names, ready to step.
+
+        Raises ModelError or ConfigurationError.
+        """
+        from core_engine.loading import load_executor, prepare_model
+
+        return cls(config, load_executor(config, prepare_model(config)), clock=clock)
+
+    @property
+    def info(self) -> EngineInfo:
+        """What this engine serves and within which limits."""
+        return self._reporting.info(self.config)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything but wait."""
+        return bool(self.state.requests or self._intake or self._outbox)
+
+    def submit(self, request: Request) -> None:
+        """Hand in a request; the next step says whether it was accepted."""
+        self._intake.submit(request)
+
+    def cancel(self, request_id: str) -> None:
+        """Nobody wants this request any more; unknown ids are ignored."""
+        self._intake.cancel(request_id)
+
+    def step(self) -> IterationOutput:
+        """Run one iteration: listen, decide, bind, execute, commit, tell."""
+        self._begin()
+        accepted, rejected = self._listen()  # submissions and cancellations
+        order = self._deciding.rank()  # who goes first
+        self._preempting.for_memory(order)  # who gives blocks back; before planning, so nothing is undone
+        limit = self._deciding.limit_prefill()  # how much prompt work may join: the tightest gates
+        self._preempting.for_rank(order, limit)  # who gives up a seat, only for a sequence that no gate holds
+        plan = self._deciding.plan(order, limit)
+        self._preempting.tell_clamped(self._deciding.clamped)
+        batch, started = self._binding.bind(plan)  # blocks for those tokens
+        self._reporting.before(batch)
+        self._execute(batch)
+        self.state.watch_anchor()
+        if self.config.check_integrity or not self.state.requests:
+            self.state.check_integrity()
+        delivered = self._must_deliver(plan.deliver)
+        outputs, finished = self._outbox.release() if delivered else ([], [])
+        stats = self._reporting.after(batch, started, self._deciding, self._commit, delivered)
+        return IterationOutput(
+            epoch=self.epoch,
+            policy_version=self._panel.version,
+            accepted=accepted,
+            rejected=rejected,
+            outputs=outputs,
+            finished=finished,
+            stats=stats,
+        )
+
+    def generate(self, prompts: Sequence[list[int]], sampling: SamplingParams) -> list[list[int]]:
+        """Run these prompts to their ends, together, and return the generated token ids of each.
+
+        For use as a library. Raises EngineUnavailable when a request is refused or fails.
+        """
+        ids = [f"generate-{secrets.token_hex(8)}" for _ in prompts]
+        texts: dict[str, list[int]] = {request_id: [] for request_id in ids}
+        for request_id, prompt in zip(ids, prompts, strict=True):
+            self.submit(
+                Request(id=request_id, model=self.state.spec.name, prompt_token_ids=list(prompt), sampling=sampling)
+            )
+        unfinished = set(ids)
+        while unfinished:
+            output = self.step()
+            for verdict in output.rejected:
+                raise EngineUnavailable(f"refused: {verdict.message}")
+            for piece in output.outputs:
+                if piece.error is not None:
+                    raise EngineUnavailable(f"failed: {piece.error}")
+                texts.get(piece.request_id, []).extend(piece.token_ids)
+            unfinished.difference_update(outcome.request_id for outcome in output.finished)
+        return [texts[request_id] for request_id in ids]
+
+    def _begin(self) -> None:
+        self.state.iteration += 1
+        self._panel.iteration = self.state.iteration
+        self.state.num_faults = self._panel.num_faults
+        self.state.shortages = {}
+        self._commit.begin()
+
+    def _listen(self) -> tuple[list[Accepted], list[Rejected]]:
+        for cancelled in self._intake.take_cancelled():
+            self._commit.cancel(cancelled)
+        accepted, rejected = self._intake.admit_all()
+        for request, verdict in rejected:
+            self._commit.reject(request, verdict.reason)
+        return accepted, [verdict for _, verdict in rejected]
+
+    def _execute(self, batch: Batch) -> None:
+        """The only line that meets the model is in here; what it raises ends the batch's requests only."""
+        try:
+            result: BatchResult = self._executor.collect(self._executor.submit(batch))
+        except Exception as error:
+            _log.exception("iteration %d failed", batch.iteration)
+            self._reporting.executed(batch, learn=False)
+            self._commit.fail_batch(batch, f"the model failed: {type(error).__name__}")
+            return
+        self._reporting.executed(batch, learn=True)
+        self._commit.advance(batch, result)
+
+    def _must_deliver(self, wanted: bool) -> bool:
+        """Held results go out when nothing runs any more, and at a fault."""
+        faulted = self._panel.num_faults != self.state.num_faults
+        return wanted or not self.state.running or faulted or self._commit.any_error
+
+
+def _allocator(answer: object) -> object:
+    return answer

@@ -1,0 +1,184 @@
+"""What crosses the boundary between engine and gateway, in either direction.
+
+The same structs are used in one process, without a socket. Every message carries the epoch of the
+engine's incarnation it belongs to; a message of another epoch is dropped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from core_engine.config import EngineConfig
+from core_engine.request import FinishReason, Request
+
+
+class Submit(msgspec.Struct, tag="submit", frozen=True):
+    """Run this request; answered by Accepted or Rejected at the next iteration boundary."""
+
+    epoch: int
+    request: Request
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """Nobody wants this request any more; its blocks are free when the iteration in flight ends."""
+
+    epoch: int
+    request_id: str
+
+
+class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
+    """End the process after the iteration in flight."""
+
+    epoch: int
+
+
+ToEngine = Submit | Cancel | Shutdown
+
+
+class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True):
+    """Log-probability of one sampled token and its rivals, best first: (token id, log-probability).
+
+    They are of the model's own distribution: after logit_bias, penalties and masks they would not
+    compare between requests, so they are taken before, from the raw logits.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
+    """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
+
+    `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.
+    """
+
+    request_id: str
+    sample_index: int
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    error: str | None = None
+
+
+class Accepted(msgspec.Struct, array_like=True, frozen=True):
+    """The request is queued; `max_tokens` is the bound that holds, `limits` become headers."""
+
+    request_id: str
+    max_tokens: int
+    limits: dict[str, str] = {}
+
+
+class Rejected(msgspec.Struct, array_like=True, frozen=True):
+    """The request was not taken. Without `retry_after_seconds` a later try can't help."""
+
+    request_id: str
+    reason: str  # stable identifier: queue_full, context_length_exceeded, ...
+    message: str
+    retry_after_seconds: float | None = None
+    limits: dict[str, str] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request ended: usage and durations, summed or spanned over its sequences.
+
+    `queue_seconds`: arrival to first boarding; `prefill_seconds`: boarding to first token;
+    `decode_seconds`: first to last token. None where it never came to that.
+    """
+
+    request_id: str
+    finish_reason: FinishReason
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
+    queue_seconds: float | None = None
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+    total_seconds: float = 0.0
+    reason: str | None = None  # of a rejection
+    block_hashes: tuple[bytes, ...] = ()
+
+
+class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one iteration for metrics; counters are increments since the last message.
+
+    `idle_gap_seconds`: from the end of the previous execution to the start of this one, while
+    there was work.
+    """
+
+    iteration: int
+    duration_seconds: float = 0.0  # of the execution alone
+    idle_gap_seconds: float | None = None
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    idle_rows: int = 0
+    prefill_compute_share: float = 0.0  # exact: share of the prompts in the iteration's computation
+    prefill_time_share: float = 0.0  # by the cost model
+    sequences_running: int = 0
+    sequences_waiting: int = 0
+    waiting_tokens: int = 0
+    blocks_total: int = 0
+    blocks_free: int = 0
+    blocks_cached_idle: int = 0
+    waste_tokens: int = 0  # slots inside owned blocks that hold no token
+    preemptions: int = 0
+    memory_shortages: dict[str, int] = {}  # by cause
+    policy_faults: dict[str, int] = {}  # by policy
+    decision_seconds: dict[str, float] = {}  # by "hook/policy"
+    cost_model_error: float = 0.0  # mean relative error on iterations not yet learnt
+
+
+class IterationOutput(msgspec.Struct, tag="iteration", frozen=True, kw_only=True):
+    """Everything an iteration has to tell, in one message."""
+
+    epoch: int
+    policy_version: int
+    accepted: list[Accepted] = []
+    rejected: list[Rejected] = []
+    outputs: list[SequenceOutput] = []
+    finished: list[Outcome] = []
+    stats: IterationStats | None = None
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine serves and within which limits."""
+
+    model: str  # the name that clients use
+    architecture: str
+    dtype: str
+    device: str
+    vocab_size: int
+    max_model_len: int  # tokens of prompt and output that model and KV pool both allow
+    block_size: int
+    num_blocks: int
+    kv_bytes_per_token: int
+    eos_token_ids: tuple[int, ...]
+    policies: dict[str, list[str]] = {}  # by hook, in the order they are asked
+    policy_version: int = 1
+    phases: dict[str, float] = {}  # seconds of each phase of the start
+    config: EngineConfig = EngineConfig()
+
+
+class ModelPrepared(msgspec.Struct, tag="prepared", frozen=True):
+    """The model's files are in place; tokenizer and chat template can be read from `directory`."""
+
+    epoch: int
+    directory: str
+
+
+class EngineReady(msgspec.Struct, tag="ready", frozen=True):
+    """The engine has loaded, probed and warmed up, and takes requests."""
+
+    epoch: int
+    info: EngineInfo
+
+
+class EngineFailed(msgspec.Struct, tag="failed", frozen=True):
+    """The engine can't serve and trying again would not help; `message` is for a person."""
+
+    epoch: int
+    message: str
+
+
+FromEngine = IterationOutput | ModelPrepared | EngineReady | EngineFailed
