@@ -1,0 +1,211 @@
+"""Metrics of the engine, from the messages it sends anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from core_engine import EngineInfo, EngineReady, FromEngine, IterationOutput, IterationStats, Outcome
+from gateway.telemetry.names import FINISHED_REASON_LABEL, METRICS, MODEL_LABEL, instrument_name
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram
+
+LABEL_SETS = 64  # told apart in one counter
+OTHER = "other"
+
+# The word that readers of vllm:request_success know.
+_FINISHED_REASONS = {"stop": "stop", "length": "length", "cancelled": "abort"}
+
+_Read = Callable[[], Iterable[tuple[float, Mapping[str, Any]]]]
+
+
+class LabelledTotals:
+    """Running totals by label values, at most LABEL_SETS of them; what is beyond counts as OTHER.
+
+    Values come from policies of anybody's making, so nothing but this bounds how many there are.
+    """
+
+    def __init__(self, *labels: str) -> None:
+        self._labels = labels
+        self._totals: dict[tuple[str, ...], float] = {}
+
+    def add(self, values: tuple[str, ...], amount: float) -> None:
+        """Add to the total of these label values, one for each label."""
+        if values not in self._totals and len(self._totals) >= LABEL_SETS:
+            values = (OTHER,) * len(self._labels)
+        self._totals[values] = self._totals.get(values, 0) + amount
+
+    def read(self) -> Iterable[tuple[float, Mapping[str, Any]]]:
+        """(total, labels) of each."""
+        return [(total, dict(zip(self._labels, values, strict=True))) for values, total in list(self._totals.items())]
+
+
+class EngineMetrics:
+    """Keeps plain numbers, which instruments read when somebody collects; measures each iteration.
+
+    `engine_state` answers "ready" while the engine serves: in any other state the gauges of what it
+    is doing are 0, whatever its last message said. `model` is the value of the label `model_name`
+    until the engine names it.
+    """
+
+    def __init__(self, meter: Meter, model: str, engine_state: Callable[[], str]) -> None:
+        self.model = model
+        self._engine_state = engine_state
+        self._epoch: int | None = None
+        self._info: EngineInfo | None = None
+        self._stats = IterationStats(iteration=0)
+        self._policy_version = 0
+        self._prompt_tokens = self._generation_tokens = self._preemptions = self._idle_rows = self._restarts = 0
+        self._success = LabelledTotals(FINISHED_REASON_LABEL)
+        for reason in _FINISHED_REASONS.values():
+            self._success.add((reason,), 0)
+        self._rejections = LabelledTotals("reason")
+        self._shortages = LabelledTotals("cause")
+        self._policy_faults = LabelledTotals("policy")
+        self._decisions = LabelledTotals("hook", "policy")
+        self._meter = meter
+        self._create_gauges()
+        self._create_counters()
+        self._iteration_tokens = self.histogram("iteration_tokens")
+        self._iteration_duration = self.histogram("iteration_duration")
+        self._idle_gap = self.histogram("idle_gap")
+        self._prompt_time_share = self.histogram("prompt_time_share")
+        self._prompt_compute_share = self.histogram("prompt_compute_share")
+        self._queue_time = self.histogram("queue_time")
+        self._prefill_time = self.histogram("prefill_time")
+        self._decode_time = self.histogram("decode_time")
+
+    def histogram(self, key: str) -> Histogram:
+        """The instrument of METRICS[key]."""
+        metric = METRICS[key]
+        return self._meter.create_histogram(instrument_name(key), metric.unit, metric.description)
+
+    def labels(self) -> dict[str, str]:
+        """The labels that every metric has."""
+        return {MODEL_LABEL: self.model}
+
+    def observe(self, message: FromEngine) -> None:
+        """Take in one message of the engine."""
+        if message.epoch != self._epoch:
+            self._restarts += self._epoch is not None
+            self._epoch = message.epoch
+            self._stats = IterationStats(iteration=0)
+        if isinstance(message, IterationOutput):
+            self._observe_iteration(message)
+        elif isinstance(message, EngineReady):
+            self._info = message.info
+            self._policy_version = message.info.policy_version
+            self.model = message.info.model
+
+    def _observe_iteration(self, message: IterationOutput) -> None:
+        self._policy_version = message.policy_version
+        for output in message.outputs:
+            self._generation_tokens += len(output.token_ids)
+        for rejected in message.rejected:
+            self._rejections.add((rejected.reason,), 1)
+        for outcome in message.finished:
+            self._observe_outcome(outcome)
+        if message.stats is not None:
+            self._stats = message.stats
+            self._observe_stats(message.stats)
+
+    def _observe_stats(self, stats: IterationStats) -> None:
+        self._prompt_tokens += stats.prefill_tokens
+        self._preemptions += stats.preemptions
+        self._idle_rows += stats.idle_rows
+        for cause, count in stats.memory_shortages.items():
+            self._shortages.add((cause,), count)
+        for policy, count in stats.policy_faults.items():
+            self._policy_faults.add((policy,), count)
+        for hook_and_policy, seconds in stats.decision_seconds.items():
+            hook, _, policy = hook_and_policy.partition("/")
+            self._decisions.add((hook, policy), seconds)
+        labels = self.labels()
+        if stats.idle_gap_seconds is not None:
+            self._idle_gap.record(stats.idle_gap_seconds, labels)
+        num_tokens = stats.prefill_tokens + stats.decode_tokens
+        if num_tokens:
+            self._iteration_tokens.record(num_tokens, labels)
+            self._iteration_duration.record(stats.duration_seconds, labels)
+            self._prompt_time_share.record(stats.prefill_time_share, labels)
+            self._prompt_compute_share.record(stats.prefill_compute_share, labels)
+
+    def _observe_outcome(self, outcome: Outcome) -> None:
+        if reason := _FINISHED_REASONS.get(outcome.finish_reason):
+            self._success.add((reason,), 1)
+        labels = self.labels()
+        for instrument, seconds in (
+            (self._queue_time, outcome.queue_seconds),
+            (self._prefill_time, outcome.prefill_seconds),
+            (self._decode_time, outcome.decode_seconds),
+        ):
+            if seconds is not None:
+                instrument.record(seconds, labels)
+
+    @property
+    def _now(self) -> IterationStats:
+        return self._stats if self._engine_state() == "ready" else IterationStats(iteration=0)
+
+    def _create_gauges(self) -> None:
+        self._gauge("running", lambda: self._now.sequences_running)
+        self._gauge("waiting", lambda: self._now.sequences_waiting)
+        self._gauge("waiting_tokens", lambda: self._now.waiting_tokens)
+        self._gauge("kv_usage", lambda: _share(self._now.blocks_total - self._now.blocks_free, self._now))
+        self._gauge("kv_cached_idle", lambda: _share(self._now.blocks_cached_idle, self._now))
+        self._gauge("kv_waste", lambda: self._now.waste_tokens)
+        self._gauge("cost_model_error", lambda: self._now.cost_model_error)
+        self._gauge("policy_version", lambda: self._policy_version)
+        self._gauge("ready", lambda: int(self._engine_state() == "ready"))
+        self._observable("cache_config", self._cache_config)
+        self._observable("policies", self._policies)
+
+    def _create_counters(self) -> None:
+        self._observable("prompt_tokens", lambda: [(self._prompt_tokens, {})])
+        self._observable("generation_tokens", lambda: [(self._generation_tokens, {})])
+        self._observable("preemptions", lambda: [(self._preemptions, {})])
+        self._observable("idle_rows", lambda: [(self._idle_rows, {})])
+        self._observable("restarts", lambda: [(self._restarts, {})])
+        self._observable("success", self._success.read)
+        self._observable("rejections", self._rejections.read)
+        self._observable("shortages", self._shortages.read)
+        self._observable("policy_faults", self._policy_faults.read)
+        self._observable("decisions", self._decisions.read)
+
+    def _gauge(self, key: str, value: Callable[[], float]) -> None:
+        self._observable(key, lambda: [(value(), {})])
+
+    def _observable(self, key: str, read: _Read) -> None:
+        def callback(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, {**labels, **self.labels()}) for value, labels in read()]
+
+        metric = METRICS[key]
+        gauge, counter = self._meter.create_observable_gauge, self._meter.create_observable_counter
+        create = counter if metric.kind == "counter" else gauge
+        create(instrument_name(key), [callback], metric.unit, metric.description)
+
+    def _cache_config(self) -> Iterable[tuple[float, Mapping[str, Any]]]:
+        if self._info is None:
+            return []
+        info = self._info
+        return [
+            (
+                1,
+                {
+                    "block_size": str(info.block_size),
+                    "num_gpu_blocks": str(info.num_blocks),
+                    "cache_dtype": info.dtype,
+                    "kv_bytes_per_token": str(info.kv_bytes_per_token),
+                },
+            )
+        ]
+
+    def _policies(self) -> Iterable[tuple[float, Mapping[str, Any]]]:
+        hooks = self._info.policies if self._info is not None else {}
+        return [(1, {"hook": hook, "policy": policy}) for hook, policies in hooks.items() for policy in policies]
+
+
+def _share(blocks: int, stats: IterationStats) -> float:
+    return blocks / stats.blocks_total if stats.blocks_total else 0.0
