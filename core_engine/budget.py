@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 
 from core_engine.cost import CostModel, Load
 from core_engine.plan import IterationPlan, PrefillLimit
-from core_engine.request import Sequence, Status
+from core_engine.request import Status
+from core_engine.view import SequenceView
 
 _UNBOUNDED = 1 << 60
 
@@ -31,7 +32,7 @@ class Budget:
         sequences_left: int,
         blocks_left: int,
         block_size: int,
-        reserve: Callable[[Sequence], int],
+        reserve: Callable[[SequenceView], int],
         limit: PrefillLimit = PrefillLimit(),
         exempt: Collection[int] = (),
         floor_id: int | None = None,
@@ -68,7 +69,7 @@ class Budget:
         self._load = self._decodes
         self._blocks_of: dict[int, int] = {}
 
-    def take(self, sequence: Sequence, num_tokens: int, whole: bool = False) -> int:
+    def take(self, sequence: SequenceView, num_tokens: int, whole: bool = False) -> int:
         """Take up to `num_tokens` more tokens of the sequence; returns how many were granted.
 
         Clamped to what the sequence has pending and to what limits, gates and blocks leave; with
@@ -106,7 +107,7 @@ class Budget:
             self._load = self._load.plus(start, granted)
         return granted
 
-    def require(self, sequence: Sequence) -> int:
+    def require(self, sequence: SequenceView) -> int:
         """Take what must run, whatever gates say: one decode token, or one block of prompt."""
         exempt = self._exempt
         self._exempt = {sequence.id}
@@ -177,7 +178,7 @@ class Budget:
         return low
 
     def _clamp_by_blocks(
-        self, sequence: Sequence, start: int, wanted: int, starts: bool, gated: bool
+        self, sequence: SequenceView, start: int, wanted: int, starts: bool, gated: bool
     ) -> tuple[int, int]:
         """How many tokens the blocks allow, and how many new blocks they take."""
         size = self._block_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Literal
 
 import msgspec
@@ -53,3 +54,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"token_limit {self.token_limit} is below sequence_limit {self.sequence_limit}: every running "
                 "sequence needs one token an iteration; raise the first or lower the second"
             )
+
+    def drawn_seed(self) -> int:
+        """The configured seed, or one drawn now."""
+        return secrets.randbits(48) if self.seed is None else self.seed

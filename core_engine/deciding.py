@@ -11,6 +11,7 @@ from core_engine.panel import BadAnswer, Panel
 from core_engine.plan import IterationPlan, PrefillLimit, tightest
 from core_engine.request import Sequence
 from core_engine.state import EngineState
+from core_engine.view import SequenceView
 
 
 class Order:
@@ -65,7 +66,7 @@ class Deciding:
         """Ask all gates; the tightest of each field holds."""
         return tightest(self._panel.ask_all("limit_prefill", answers.prefill_limit, self._state))
 
-    def reserve(self, sequence: Sequence) -> int:
+    def reserve(self, sequence: SequenceView) -> int:
         """Blocks that the sequence takes at once when it starts; asked once an iteration and sequence."""
         reserved = self._reservations.get(sequence.id)
         if reserved is None:
@@ -86,7 +87,7 @@ class Deciding:
         for policy, ask in self._panel.asking("plan_iteration"):
             whole = bool(getattr(policy, "whole_prompts", False))
             budget = self._budget(order, limit, whole, overdue)
-            check = _Replay(budget, lambda whole=whole: self._budget(order, limit, whole, overdue), state)  # type: ignore[misc]
+            check = _Replay(budget, lambda whole=whole: self._budget(order, limit, whole, overdue), state)
             plan: IterationPlan | None = ask(check, list(order.running), list(order.waiting), budget, state)
             if plan is not None:
                 self.held, self.clamped = budget.held, budget.clamped

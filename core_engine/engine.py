@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 
 from core_engine.binding import Binding
@@ -51,7 +50,7 @@ class Engine:
         self._executor = executor
         self._clock = clock or MonotonicClock()
         spec = executor.spec
-        seed = config.seed if config.seed is not None else secrets.randbits(48)
+        seed = config.drawn_seed()
         self._panel = Panel(
             build_policies(config.policies, seed) if policies is None else list(policies),
             default_policies(seed),
@@ -136,7 +135,7 @@ class Engine:
 
         For use as a library. Raises EngineUnavailable when a request is refused or fails.
         """
-        ids = [f"generate-{secrets.token_hex(8)}" for _ in prompts]
+        ids = [f"generate-{self.state.iteration}-{index}" for index in range(len(prompts))]
         texts: dict[str, list[int]] = {request_id: [] for request_id in ids}
         for request_id, prompt in zip(ids, prompts, strict=True):
             self.submit(

@@ -150,7 +150,7 @@ class EngineState:
         return self.anchor_stall >= _ANCHOR_PATIENCE
 
     def watch_anchor(self) -> None:
-        """At the end of an iteration: did the anchor compute anything?"""
+        """Notice, at the end of an iteration, whether the anchor computed anything."""
         anchor = self.anchor()
         current = (anchor.id, anchor.num_computed_tokens) if anchor else None
         self.anchor_stall = self.anchor_stall + 1 if current and current == self._anchor else 0
