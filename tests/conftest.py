@@ -12,7 +12,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TESTS = Path(__file__).parent
-TORCH_DIRECTORIES = ("core_engine/model", "equivalence")
+TORCH_DIRECTORIES = ("equivalence", "model")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
