@@ -55,9 +55,9 @@ class Orca:
         for sequence in [*running, *waiting][: self.options.max_batch]:
             if budget.take(sequence, sequence.num_pending_tokens, whole=True):
                 continue
-            if not budget.taken:
+            if budget.tokens_left == budget.token_limit:
                 # Recomputation of more tokens than even a lone prompt may have.
                 budget.take(sequence, sequence.num_pending_tokens)
-            if sequence.id not in budget.taken:
+            if not budget.granted(sequence.id):
                 break
         return budget.plan()
