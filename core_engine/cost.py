@@ -56,11 +56,12 @@ class CostModel:
         self._slopes = [0.0, 0.0]  # seconds per attention pair, per key read
         self._scales = [1.0, 1.0]  # largest seen, so that the two learn alike
         self._learnt = 0
+        self._seconds_per_flop = 0.0  # moving; for as long as the table can't be trusted
         self.error = 1.0  # moving relative error of predictions made before learning; 1.0 at first
 
     @property
     def trusted(self) -> bool:
-        """Whether predictions are good enough to act on; else act on `flops`."""
+        """Whether predictions are good enough to act on; else shares of the exact computation are."""
         return self.error <= TRUSTED_ERROR
 
     def seconds(self, load: Load) -> float:
@@ -76,13 +77,20 @@ class CostModel:
         return load.rows * self._row_flops + load.attention_pairs * self._attention_flops
 
     def prefill_seconds(self, everything: Load, decodes: Load) -> float:
-        """The prompts' part: what the iteration takes more than its decodes alone would."""
-        return max(0.0, self.seconds(everything) - self.seconds(decodes))
+        """The prompts' part: what the iteration takes more than its decodes alone would.
+
+        While predictions can't be trusted: the prompts' computation at the mean measured speed.
+        """
+        if self.trusted:
+            return max(0.0, self.seconds(everything) - self.seconds(decodes))
+        return max(0.0, self.flops(everything) - self.flops(decodes)) * self._seconds_per_flop
 
     def learn(self, load: Load, seconds: float) -> None:
         """Take in one measured iteration."""
         if load.rows == 0 or seconds <= 0:
             return
+        speed = seconds / self.flops(load)
+        self._seconds_per_flop += (_ERROR_MEMORY if self._learnt else 1.0) * (speed - self._seconds_per_flop)
         predicted = self.seconds(load)
         if self._learnt:
             self.error += _ERROR_MEMORY * (min(1.0, abs(predicted - seconds) / seconds) - self.error)

@@ -24,6 +24,7 @@ from core_engine.selection import NamedPolicy, build_policies
 from core_engine.state import EngineState
 
 _log = logging.getLogger("jitney.engine")
+_MAX_FAILED_EXECUTIONS = 3
 
 
 class Engine:
@@ -72,6 +73,8 @@ class Engine:
         self._binding = Binding(self.state, self._deciding, self._preempting)
         self._commit = Commit(self.state, self._panel, self._outbox)
         self._reporting = Reporting(self.state, self._panel)
+        self._delivered_iteration = 0
+        self._failed_executions = 0  # in a row
 
     @classmethod
     def load(cls, config: EngineConfig, *, clock: Clock | None = None) -> Engine:
@@ -169,21 +172,31 @@ class Engine:
         return accepted, [verdict for _, verdict in rejected]
 
     def _execute(self, batch: Batch) -> None:
-        """The only line that meets the model is in here; what it raises ends the batch's requests only."""
+        """The only line that meets the model is in here; what it raises ends the batch's requests only.
+
+        Unless it does so again and again: then no request would fare better here, and the error goes up.
+        """
         try:
             result: BatchResult = self._executor.collect(self._executor.submit(batch))
         except Exception as error:
             _log.exception("iteration %d failed", batch.iteration)
             self._reporting.executed(batch, learn=False)
             self._commit.fail_batch(batch, f"the model failed: {type(error).__name__}")
+            self._failed_executions += 1
+            if self._failed_executions >= _MAX_FAILED_EXECUTIONS:
+                raise
             return
+        self._failed_executions = 0
         self._reporting.executed(batch, learn=True)
         self._commit.advance(batch, result)
 
     def _must_deliver(self, wanted: bool) -> bool:
-        """Held results go out when nothing runs any more, and at a fault."""
+        """Held results go out when nothing runs any more, at a fault, and after the longest wait there is."""
+        if wanted or not self._outbox:
+            self._delivered_iteration = self.state.iteration
         faulted = self._panel.num_faults != self.state.num_faults
-        return wanted or not self.state.running or faulted or self._commit.any_error
+        too_long = self.state.iteration - self._delivered_iteration >= self.config.max_wait_iterations
+        return wanted or not self.state.running or faulted or self._commit.any_error or too_long
 
 
 def _allocator(answer: object) -> object:
