@@ -1,0 +1,1 @@
+"""Kernels for particular devices, behind the protocol that the model half of the engine defines."""
