@@ -13,6 +13,7 @@ from core_engine.text.sandbox import BoundedSandbox, TemplateRefusal
 
 MAX_RENDER_SECONDS = 2.0  # of computing
 MAX_RENDERED_CHARACTERS = 8_000_000
+_BLANK = "\u2003"  # white space that templates don't write themselves
 
 
 class ChatTemplate:
@@ -100,14 +101,14 @@ class ChatTemplate:
 
 
 def _mark_final_message(messages: list[dict[str, Any]]) -> None:
-    """Append a mark to the text of the last message; the blank behind it shows whether the template trims."""
+    """Append a mark to the text of the last message, and a blank that is gone again if the template trims."""
     content = messages[-1].get("content") if messages else None
     if isinstance(content, str):
-        messages[-1]["content"] = f"{content}{FINAL_MESSAGE_END} "
+        messages[-1]["content"] = content + FINAL_MESSAGE_END + _BLANK
         return
     for part in reversed(content if isinstance(content, list) else []):
         if isinstance(part, dict) and isinstance(part.get("text"), str):
-            part["text"] = f"{part['text']}{FINAL_MESSAGE_END} "
+            part["text"] = part["text"] + FINAL_MESSAGE_END + _BLANK
             return
     raise InvalidRequest(
         "continue_final_message needs a last message with text content to continue",
@@ -125,7 +126,7 @@ def _cut_after_final_message(rendered: str) -> str:
             "continue_final_message",
         )
     text = rendered[:position].replace(FINAL_MESSAGE_END, "")
-    return text if rendered.startswith(" ", position + 1) else text.rstrip()
+    return text if rendered.startswith(_BLANK, position + 1) else text.rstrip()
 
 
 def _texts(tree: nodes.Node) -> Iterator[str]:

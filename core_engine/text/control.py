@@ -6,7 +6,8 @@ So client strings are marked before the template sees them, with noncharacters t
 free for such use, and the rendered text is cut at the marks: no control token survives a cut.
 
 A control token that the template itself looks for in a message (`content.split("</think>")`) must
-stay whole for that; it is wrapped in marks and taken apart after rendering.
+stay whole for that; it is wrapped in marks, with the white space around it, which templates like to
+strip next, and taken apart after rendering.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from core_engine.errors import InvalidRequest
+
 _OPEN, _CLOSE, _CUT, _END = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
 _MARK = re.compile(f"[{_OPEN}{_CLOSE}{_CUT}]")
+_BLANK = re.compile(r"\s*")
 _NEVER = "(?!)"
 _KEYWORDS = frozenset({"role", "type"})  # keys whose values templates compare, never print beside client text
 
 FINAL_MESSAGE_END = _END
+MAX_CUTS = 20_000  # each costs a call of the tokenizer
 
 
 class ControlText:
@@ -37,7 +42,7 @@ class ControlText:
         self._searched = frozenset(searched)
         self._normalize = normalize
         self._token = re.compile(_any_of(tokens), re.IGNORECASE)
-        self._wrapped = re.compile(f"{_OPEN}({_any_of(self._searched)}){_CLOSE}|{_MARK.pattern}")
+        self._wrapped = re.compile(rf"{_OPEN}(\s*{_any_of(self._searched)}\s*){_CLOSE}|{_MARK.pattern}")
         folded = {token.lower() for token in tokens}
         self._heads = tuple(sorted({token[:size] for token in folded for size in range(1, len(token))}))
         self._tails = tuple(sorted({token[size:] for token in folded for size in range(1, len(token))}))
@@ -54,10 +59,13 @@ class ControlText:
         return value
 
     def pieces(self, rendered: str) -> list[str]:
-        """Cut rendered text at its marks; one piece is a text without client text to guard against."""
+        """Cut rendered text at its marks; a single piece is a text in which there was nothing to guard against."""
         if not _MARK.search(rendered):
             return [rendered]
-        return [piece for piece in self._cut(rendered) if piece]
+        pieces = [piece for piece in self._cut(rendered) if piece]
+        if len(pieces) > MAX_CUTS:
+            raise _invalid(f"the messages spell more than {MAX_CUTS} control tokens")
+        return pieces
 
     def _cut(self, rendered: str) -> Iterator[str]:
         position = 0
@@ -81,14 +89,20 @@ class ControlText:
         """Cut every control token after its first character, or wrap it if it is one to keep."""
         parts, position = [], 0
         while match := self._token.search(text, position):
-            start = match.start()
+            start, end = match.span()
+            if end - start == 1:
+                raise _invalid(f"{match[0]!r} in a message is a control token, and this model can't write it otherwise")
             if match[0] in keep:
-                parts += [text[position:start], _OPEN, match[0], _CLOSE]
-                position = match.end()
+                before = text[position:start].rstrip()
+                blank_end = _BLANK.match(text, end).end()  # type: ignore[union-attr]
+                parts += [before, _OPEN, text[position + len(before) : blank_end], _CLOSE]
+                position = blank_end
             else:
                 # Go on right behind the cut: another token may begin inside this one.
                 parts += [text[position : start + 1], _CUT]
                 position = start + 1
+            if len(parts) > 2 * MAX_CUTS:
+                raise _invalid(f"a message spells more than {MAX_CUTS} control tokens")
         return "".join(parts) + text[position:]
 
     def _mark_edges(self, text: str) -> str:
@@ -106,6 +120,10 @@ class ControlText:
 def strip_marks(text: str) -> str:
     """Return the text without marks, for messages to people."""
     return re.sub(f"[{_OPEN}-{_END}]", "", text)
+
+
+def _invalid(message: str) -> InvalidRequest:
+    return InvalidRequest(message, "invalid_messages", "messages")
 
 
 def _any_of(tokens: Collection[str]) -> str:

@@ -37,12 +37,13 @@ def read_tokenizer_files(directory: Path) -> TokenizerFiles:
     model = _read_json(directory / "config.json")
     generation = _read_json(directory / "generation_config.json")
     named = {**_read_json(directory / "special_tokens_map.json"), **tokenizer}
-    text_model = model.get("text_config") if isinstance(model.get("text_config"), dict) else {}
+    text_model = model.get("text_config")  # where a model of several kinds of data keeps its language model
+    models = [model, text_model] if isinstance(text_model, dict) else [model]
     return TokenizerFiles(
         templates=_templates(directory, tokenizer),
         special_tokens={key: text for key in _NAMED_TOKENS if (text := _token_text(named.get(key))) is not None},
-        eos_token_ids=_eos_ids(generation) or _eos_ids(model) or _eos_ids(text_model or {}),
-        max_model_len=_max_model_len({**(text_model or {}), **model}, tokenizer),
+        eos_token_ids=next(filter(None, map(_eos_ids, [generation, *models])), ()),
+        max_model_len=_max_model_len(models, tokenizer),
         adds_bos=tokenizer.get("add_bos_token"),
         adds_eos=tokenizer.get("add_eos_token"),
     )
@@ -90,8 +91,8 @@ def _eos_ids(configuration: dict[str, Any]) -> tuple[int, ...]:
     return tuple(id for id in ids if isinstance(id, int)) if isinstance(ids, list) else ()
 
 
-def _max_model_len(model: dict[str, Any], tokenizer: dict[str, Any]) -> int | None:
-    for limit in (*(model.get(key) for key in _LENGTH_KEYS), tokenizer.get("model_max_length")):
+def _max_model_len(models: list[dict[str, Any]], tokenizer: dict[str, Any]) -> int | None:
+    for limit in (*(model.get(key) for model in models for key in _LENGTH_KEYS), tokenizer.get("model_max_length")):
         if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT:
             return int(limit)
     return None
