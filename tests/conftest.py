@@ -39,4 +39,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("--no-torch") and "torch" in sys.modules:
-        raise pytest.UsageError("a test without the mark `torch` imported torch")
+        pytest.exit("a test without the mark `torch` imported torch", returncode=1)
