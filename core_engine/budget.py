@@ -86,6 +86,8 @@ class Budget:
                 self._taken[sequence_id] = 1
                 self.tokens_left -= 1
                 return 1
+        if type(num_tokens) is not int:
+            raise TypeError(f"take {num_tokens!r:.40} tokens of sequence {sequence_id}: not an int")
         wanted = min(num_tokens, pending)
         if wanted <= 0 or sequence.status is Status.FINISHED:
             return 0
@@ -127,10 +129,6 @@ class Budget:
         """Tokens of that sequence taken so far."""
         return self._taken.get(sequence_id, 0)
 
-    def matches(self, num_tokens: dict[int, int]) -> bool:
-        """Whether that is just what this Budget granted."""
-        return num_tokens == self._taken
-
     def _may_start(self, sequence_id: int) -> bool:
         if self.sequences_left <= 0:
             return False
@@ -159,8 +157,7 @@ class Budget:
             affordable = self._affordable(start, granted, self._seconds_left)
             if affordable < granted:
                 granted, field = affordable, "seconds"
-        if sequence_id == self._floor_id:
-            granted = max(granted, min(wanted, self._block_size))
+        granted = max(granted, min(wanted, self._floor(sequence_id)))
         if granted < wanted:
             self.held[sequence_id] = self._limit.reasons.get(field, "")
         return granted
@@ -195,12 +192,14 @@ class Budget:
             self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
         if reserved:
             return 0, 0
-        if sequence.id == self._floor_id:
-            keep = 0
-            wanted = min(wanted, size)
-        available = max(0, self.blocks_left - keep)
-        granted = min(wanted, (owned + available) * size - start)
+        granted = min(wanted, (owned + max(0, self.blocks_left - keep)) * size - start)
+        floor = min(wanted, self._floor(sequence.id), (owned + self.blocks_left) * size - start)
+        granted = max(granted, floor)
         return granted, max(0, -(-(start + granted) // size) - owned)
+
+    def _floor(self, sequence_id: int) -> int:
+        """Tokens that no gate takes from the sequence: one block for the anchor, over all calls together."""
+        return self._block_size - self.granted(sequence_id) if sequence_id == self._floor_id else 0
 
     def _book(self, sequence_id: int, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
         self._taken[sequence_id] = total
