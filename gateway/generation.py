@@ -137,7 +137,7 @@ class Generation:
             return
         async with aclosing(self._outputs()) as all_outputs:
             async for number, outputs in all_outputs:
-                self._span.tokens(sum(len(output.token_ids) for output in outputs))
+                self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
                 for output in outputs:
                     self._check(output)
                     piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
