@@ -1,0 +1,89 @@
+"""Ticket: one accepted request, from its acceptance to its last token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from core_engine.errors import EngineDied
+from core_engine.messages import Accepted, Outcome, SequenceOutput
+
+
+class Ticket:
+    """The gateway's hold on a request that the engine has accepted.
+
+    `max_tokens` is the bound that holds for each sequence, `limits` what admission had to say for
+    the `x-ratelimit-*` headers. `outcome` is set with the last output. What nobody has fetched yet
+    is kept, at most `max_tokens` tokens of each sequence.
+    """
+
+    def __init__(self, accepted: Accepted, cancel: Callable[[str], None]) -> None:
+        self.request_id = accepted.request_id
+        self.max_tokens = accepted.max_tokens
+        self.limits = accepted.limits
+        self.outcome: Outcome | None = None
+        self._cancel = cancel
+        self._cancelled = False
+        self._pending: dict[int, list[SequenceOutput]] = {}
+        self._death: str | None = None
+        self._news = asyncio.Event()
+
+    async def next(self) -> list[SequenceOutput]:
+        """Wait for new tokens; return all there are, one output for each sequence that has some.
+
+        May be cancelled without losing anything. Raises EngineDied once the engine has ended and
+        everything it had sent is fetched; RuntimeError after the last output or a cancellation.
+        """
+        while not self._pending:
+            if self._cancelled:
+                raise RuntimeError(f"request {self.request_id} has been cancelled")
+            if self.outcome is not None:
+                raise RuntimeError(f"request {self.request_id} has ended")
+            if self._death is not None:
+                raise EngineDied(self._death)
+            self._news.clear()
+            await self._news.wait()
+        pending, self._pending = self._pending, {}
+        return [_merge(outputs) for outputs in pending.values()]
+
+    def cancel(self) -> None:
+        """Say that nobody wants this request any more; without effect if it has ended or was cancelled."""
+        if self._cancelled or self.outcome is not None or self._death is not None:
+            return
+        self._cancelled = True
+        self._pending.clear()
+        self._cancel(self.request_id)
+        self._news.set()
+
+    def deliver(self, output: SequenceOutput) -> None:
+        """Take in what an iteration gave; called by the client."""
+        if not self._cancelled:
+            self._pending.setdefault(output.sample_index, []).append(output)
+            self._news.set()
+
+    def finish(self, outcome: Outcome) -> None:
+        """Take in how the request ended; called by the client."""
+        self.outcome = outcome
+        self._news.set()
+
+    def die(self, reason: str) -> None:
+        """Take in that the engine has ended; called by the client."""
+        self._death = reason
+        self._news.set()
+
+
+def _merge(outputs: list[SequenceOutput]) -> SequenceOutput:
+    """One output out of several successive ones of a sequence."""
+    if len(outputs) == 1:
+        return outputs[0]
+    last = outputs[-1]
+    logprobs = [logprob for output in outputs for logprob in output.logprobs or ()]
+    return SequenceOutput(
+        last.request_id,
+        last.sample_index,
+        [token_id for output in outputs for token_id in output.token_ids],
+        logprobs or None,
+        last.finish_reason,
+        last.stop_token_id,
+        last.error,
+    )
