@@ -32,12 +32,14 @@ from core_engine.messages import (
 )
 from core_engine.request import FinishReason, Request, SamplingParams
 from core_engine.selection import available_policies
+from core_engine.service import EngineClient, Patience, Ticket
 
 __all__ = [
     "Accepted",
     "Clock",
     "ConfigurationError",
     "Engine",
+    "EngineClient",
     "EngineConfig",
     "EngineDied",
     "EngineFailed",
@@ -56,10 +58,12 @@ __all__ = [
     "MonotonicClock",
     "Outcome",
     "Overloaded",
+    "Patience",
     "Rejected",
     "Request",
     "SamplingParams",
     "SequenceOutput",
+    "Ticket",
     "TokenLogprobs",
     "VirtualClock",
     "available_policies",
