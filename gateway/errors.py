@@ -94,7 +94,7 @@ class ClientDisconnected(Exception):
     """The client hung up; there is nobody to answer."""
 
 
-def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
     """A 400 for a field that has the wrong type, range or company."""
     return ApiError(400, message, param=param, code=code)
 

@@ -7,17 +7,13 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from core_engine import Outcome, Request, SamplingParams, SequenceOutput
+from core_engine import EngineClient, Outcome, Request, SamplingParams, SequenceOutput, Ticket
 from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece
 from gateway.errors import ApiError, limit_headers
 from gateway.protocol.usage import Usage
 from gateway.telemetry import RequestSpan
-
-if TYPE_CHECKING:
-    from core_engine import EngineClient, Ticket
 
 logger = logging.getLogger("jitney.gateway")
 

@@ -31,16 +31,17 @@ def check_template_options(
 ) -> None:
     """Refuse a template of the request's own, arguments that aren't allowed, and contradicting options."""
     if chat_template is not None:
-        raise invalid("A request can't bring its own chat template; the model's is used.", param="chat_template")
+        raise invalid("'chat_template' can't be set: the model's own is used.", param="chat_template")
     for name, value in (kwargs or {}).items():
         if name not in TEMPLATE_KWARGS:
             allowed = ", ".join(sorted(TEMPLATE_KWARGS))
             raise invalid(
-                f"'{name[:64]}' is not an argument that a request may give to the chat template; these are: {allowed}.",
+                f"'chat_template_kwargs' has '{name[:64]}', which a request may not set; it may set {allowed}.",
                 param="chat_template_kwargs",
             )
         if not isinstance(value, str | int | float | bool | None):
-            raise invalid(f"'{name}' must be a string, a number or a boolean.", param="chat_template_kwargs")
+            message = f"'{name}' in 'chat_template_kwargs' must be a string, a number or a boolean."
+            raise invalid(message, param="chat_template_kwargs")
     if add_generation_prompt and continue_final:
         message = (
             "'continue_final_message' and 'add_generation_prompt' can't both be true: they end the prompt differently."

@@ -63,7 +63,8 @@ def check_token_ids(token_ids: list[int] | tuple[int, ...], param: str, vocab_si
     for token_id in token_ids:
         if not 0 <= token_id < vocab_size:
             raise invalid(
-                f"{token_id} is not a token id of this model, whose ids are 0 to {vocab_size - 1}.", param=param
+                f"'{param}' has {token_id}, which is no token id of this model: they go from 0 to {vocab_size - 1}.",
+                param=param,
             )
 
 

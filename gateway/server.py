@@ -115,7 +115,8 @@ class Lifecycle:
             info = await client.wait_ready()
         except (EngineUnavailable, ModelError) as error:
             if self._draining is None:
-                logger.error("%s", client.failure or error)  # noqa: TRY400 - a traceback would tell a person less
+                if client.failure is None:  # else the engine's client has said it
+                    logger.error("%s", error)  # noqa: TRY400 - a traceback would tell a person less
                 self.exit_status = 1
                 self._server.should_exit = True
             return

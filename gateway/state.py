@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from core_engine import EngineInfo
+from core_engine import EngineClient, EngineInfo
 from core_engine.text import TextModel
 from gateway.errors import ApiError
 from gateway.settings import GatewaySettings
 from gateway.telemetry import Telemetry
 from gateway.workers import TextWorkers
-
-if TYPE_CHECKING:
-    from core_engine import EngineClient
 
 _RETRY_SECONDS = {"starting": 5.0, "restarting": 5.0, "draining": 2.0}
 _REASONS = {

@@ -11,11 +11,11 @@ from gateway.protocol.fields import GenerationFields
 def refuse_unsupported(fields: GenerationFields) -> None:
     """Refuse what neither endpoint can do yet."""
     if fields.response_format is not None and fields.response_format.get("type") != "text":
-        raise _missing("response_format", 'Only the response format {"type": "text"} is supported so far.')
+        raise _missing("response_format", '\'response_format\' can only be {"type": "text"} so far.')
     if fields.structured_outputs is not None:
-        raise _missing("structured_outputs", "Structured outputs are not supported yet.")
+        raise _missing("structured_outputs", "'structured_outputs' is not supported yet.")
     if fields.prompt_logprobs is not None:
-        raise _missing("prompt_logprobs", "Log-probabilities of the prompt are not supported yet.")
+        raise _missing("prompt_logprobs", "'prompt_logprobs' is not supported yet.")
 
 
 def refuse_unsupported_chat(body: ChatRequest) -> None:
@@ -25,14 +25,12 @@ def refuse_unsupported_chat(body: ChatRequest) -> None:
         raise invalid(
             "'tool_choice' must be 'none', 'auto', 'required' or an object that names a tool.", param="tool_choice"
         )
-    if not body.tools and body.tool_choice not in {None, "none", "auto"}:
+    if not body.tools and (isinstance(body.tool_choice, dict) or body.tool_choice == "required"):
         raise invalid("'tool_choice' asks for a tool, but 'tools' has none.", param="tool_choice")
     if body.tools and body.tool_choice != "none":
-        raise _missing(
-            "tools", "Tool calls are not supported yet; with 'tool_choice' set to 'none' the tools are left aside."
-        )
+        raise _missing("tools", "'tools' is not supported yet; with 'tool_choice' set to 'none' they are left aside.")
     if body.functions:
-        raise _missing("functions", "Function calls are not supported.")
+        raise _missing("functions", "'functions' is not supported.")
 
 
 def refuse_unsupported_completion(body: CompletionRequest) -> None:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from gateway.protocol.fields import MAX_CHOICES, Count, GenerationFields, TokenId
 from gateway.protocol.usage import Usage
 
-MAX_PROMPTS = 1024
+MAX_PROMPTS = 512
 
 
 class CompletionRequest(GenerationFields, kw_only=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from litestar import get
+from typing import Any
+
+from litestar import Request, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
@@ -23,8 +25,8 @@ def model_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
         return json_response(ModelList(data=[card()]))
 
     @get(["/v1/models/{model_id:path}", "/models/{model_id:path}"])
-    async def retrieve_model(model_id: str) -> ASGIResponse:
-        gateway.serving().require_model(model_id.removeprefix("/"))
+    async def retrieve_model(request: Request[Any, Any, Any]) -> ASGIResponse:
+        gateway.serving().require_model(str(request.path_params["model_id"]).removeprefix("/"))
         return json_response(card())
 
     return [list_models, retrieve_model]

@@ -108,8 +108,9 @@ class FakeTicket:
         return TokenLogprobs(best, rivals[:top])
 
     def cancel(self) -> None:
-        self._client.cancelled.append(self._request.id)
-        self._client.running.discard(self._request.id)
+        if self._request.id in self._client.running:
+            self._client.cancelled.append(self._request.id)
+            self._client.running.discard(self._request.id)
 
 
 class FakeEngineClient:

@@ -68,9 +68,8 @@ class RunningGateway:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._started.wait(30)
-        while not self.server.started:
-            threading.Event().wait(0.005)
+        while not (self._started.wait(0.01) and self.server.started):
+            assert self._thread.is_alive(), "the server did not start"
 
     def stop(self) -> None:
         self.http.close()
