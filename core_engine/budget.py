@@ -87,6 +87,8 @@ class Budget:
                 self._taken[sequence_id] = 1
                 self.tokens_left -= 1
                 return 1
+        if type(num_tokens) is not int:
+            raise TypeError(f"take {num_tokens!r:.40} tokens of sequence {sequence_id}: not an int")
         starts = sequence.status is Status.WAITING and not taken
         if sequence.status is Status.FINISHED or (starts and not self._may_start(sequence)):
             return 0
@@ -133,10 +135,6 @@ class Budget:
         """Tokens of that sequence taken so far."""
         return self._taken.get(sequence_id, 0)
 
-    def matches(self, num_tokens: dict[int, int]) -> bool:
-        """Whether that is just what this Budget granted."""
-        return num_tokens == self._taken
-
     def _may_start(self, sequence: SequenceView) -> bool:
         sequence_id = sequence.id
         if self.sequences_left <= 0:
@@ -169,8 +167,7 @@ class Budget:
             affordable = self._affordable(start, granted, self._seconds_left)
             if affordable < granted:
                 granted, field = affordable, "seconds"
-        if sequence_id == self._floor_id:
-            granted = max(granted, min(wanted, self._block_size))
+        granted = max(granted, min(wanted, self._floor(sequence_id)))
         if granted < wanted:
             self.held[sequence_id] = self._limit.reasons.get(field, "")
         return granted
@@ -211,12 +208,14 @@ class Budget:
             self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
         if reserved:
             return 0, 0
-        if sequence.id == self._floor_id:
-            keep = pins
-            wanted = min(wanted, size)
-        available = max(0, self.blocks_left - keep)
-        granted = min(wanted, (owned + available) * size - start)
+        granted = min(wanted, (owned + max(0, self.blocks_left - keep)) * size - start)
+        floor = min(wanted, self._floor(sequence.id), (owned + max(0, self.blocks_left - pins)) * size - start)
+        granted = max(granted, floor)
         return granted, max(0, -(-(start + granted) // size) - owned)
+
+    def _floor(self, sequence_id: int) -> int:
+        """Tokens that no gate takes from the sequence: one block for the anchor, over all calls together."""
+        return self._block_size - self.granted(sequence_id) if sequence_id == self._floor_id else 0
 
     def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
         self._taken[sequence.id] = total

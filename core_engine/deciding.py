@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from core_engine import answers
@@ -87,10 +89,11 @@ class Deciding:
         self._reservations.clear()
         self.sharing.forget()
         overdue = self._overdue()
-        for policy, ask in self._panel.asking("plan_iteration"):
+        for policy, is_default, ask in self._panel.asking("plan_iteration"):
             whole = bool(getattr(policy, "whole_prompts", False))
             budget = self._budget(order, limit, whole, overdue)
-            check = _Replay(budget, lambda whole=whole: self._budget(order, limit, whole, overdue), state)
+            fresh_budget = None if is_default else partial(self._budget, order, limit, whole, overdue)
+            check = _Replay(budget, fresh_budget, state)
             plan: IterationPlan | None = ask(check, list(order.running), list(order.waiting), budget, state)
             if plan is not None:
                 self.held, self.clamped = budget.held, budget.clamped
@@ -156,24 +159,25 @@ class Deciding:
 
 
 class _Replay:
-    """The check of a plan: legal is what a fresh Budget grants."""
+    """The check of a plan: legal is what a fresh Budget grants.
 
-    def __init__(self, budget: Budget, fresh_budget: Any, state: EngineState) -> None:
+    The Budget that the planner had may be doctored, so it counts only where no fresh one is given: for
+    the engine's own planner.
+    """
+
+    def __init__(self, budget: Budget, fresh_budget: Callable[[], Budget] | None, state: EngineState) -> None:
         self._budget = budget
         self._fresh_budget = fresh_budget
         self._state = state
 
     def __call__(self, answer: Any) -> IterationPlan:
         plan = answers.plan_shape(answer)
-        budget = self._budget
-        if not budget.matches(plan.num_tokens):
-            budget = self._replayed(plan)
+        budget = self._budget if self._fresh_budget is None else self._replayed(plan, self._fresh_budget())
         if plan.idle_rows > max(0, budget.tokens_left):
             raise BadAnswer(f"{plan.idle_rows} idle rows exceed the {max(0, budget.tokens_left)} tokens left")
         return budget.plan(deliver=plan.deliver, idle_rows=plan.idle_rows)
 
-    def _replayed(self, plan: IterationPlan) -> Budget:
-        budget: Budget = self._fresh_budget()
+    def _replayed(self, plan: IterationPlan, budget: Budget) -> Budget:
         for sequence_id, num_tokens in plan.num_tokens.items():
             sequence = self._state.get(sequence_id) if type(sequence_id) is int else None
             if sequence is None:

@@ -103,8 +103,11 @@ class Panel:
                 answers.append((implementation.policy, answer))
         return answers
 
-    def asking(self, hook: str) -> Iterator[tuple[Any, Callable[..., Any]]]:
-        """Everyone who answers the hook, as (policy object, ask), where `ask(check, *arguments)` asks just it."""
+    def asking(self, hook: str) -> Iterator[tuple[Any, bool, Callable[..., Any]]]:
+        """Everyone who answers the hook: (policy object, whether a default, ask).
+
+        `ask(check, *arguments)` asks just it.
+        """
         objects = {member.name: member.policy for member in self._members}
         for implementation in self._hooks[hook]:
 
@@ -113,7 +116,7 @@ class Panel:
             ) -> Any:
                 return self._ask(implementation, check, arguments)
 
-            yield objects[implementation.policy], ask
+            yield objects[implementation.policy], implementation.is_default, ask
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Let everyone hear it; whoever raises is isolated."""

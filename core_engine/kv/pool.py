@@ -137,7 +137,7 @@ class KVPool:
         return len(freed)
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
-        """Raise IntegrityError unless the holders of every block are just the running sequences with it in their table."""
+        """Raise IntegrityError unless the holders of each block are the running sequences with it in their table."""
         found: list[list[Sequence]] = [[] for _ in range(self.num_blocks)]
         for sequence in running:
             if len(set(sequence.block_table)) < len(sequence.block_table):
@@ -159,7 +159,8 @@ class KVPool:
         idle = sum(self._content[block] is not None for block in free)
         if (len(free), idle) != (self.num_free_blocks, self.num_idle_blocks):
             raise IntegrityError(
-                f"{len(free)} blocks are free, {idle} of them idle, not {self.num_free_blocks} and {self.num_idle_blocks}"
+                f"{len(free)} blocks are free, {idle} of them idle; "
+                f"counted {self.num_free_blocks} and {self.num_idle_blocks}"
             )
 
     def _use(self, allocator: BlockAllocator) -> None:
