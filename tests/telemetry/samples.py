@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core_engine import EngineInfo, EngineReady, IterationOutput, IterationStats, Outcome, SequenceOutput
 from gateway.telemetry import Telemetry
+from gateway.telemetry.names import Metric, Stream
 
 MODEL = "tiny-model"
 
@@ -66,6 +67,14 @@ def outcome(**changes: Any) -> Outcome:
         "total_seconds": 2.75,
     }
     return Outcome(**{**known, **changes})
+
+
+def prometheus_name(metric: Metric, stream: Stream) -> str:
+    """What /metrics calls a stream; of a histogram, what its buckets, sum and count begin with."""
+    name = stream.name.replace(".", "_")
+    if metric.unit == "s" and not name.endswith("_seconds"):
+        name += "_seconds"
+    return name + "_total" if metric.kind == "counter" else name
 
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
