@@ -128,7 +128,7 @@ METRICS: dict[str, Metric] = {
         "{request}", "Requests that ended without an error", "vllm:request_success", FINISHED_REASON_LABEL
     ),
     "rejections": _counter("{request}", "Requests refused on arrival", "jitney_requests_rejected", "reason"),
-    "shortages": _counter("{shortage}", "Times KV blocks were asked for and not given", "jitney_memory_shortages", "cause"),
+    "shortages": _counter("{shortage}", "Times KV blocks were asked for in vain", "jitney_memory_shortages", "cause"),
     "idle_rows": _counter("{row}", "Rows executed for nothing", "jitney_idle_rows"),
     "policy_faults": _counter("{fault}", "Answers of a policy that were refused", "jitney_policy_faults", "policy"),
     "decisions": _counter("s", "Time that policies took to answer", "jitney_decision_seconds", "hook", "policy"),

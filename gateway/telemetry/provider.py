@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Unpack
@@ -84,14 +85,18 @@ class Telemetry:
         self._engine = EngineMetrics(self._meter_provider.get_meter(SCOPE), self._model_name, self._engine_state)
         self._requests = RequestMetrics(self._engine, token_latencies)
 
-    def shutdown(self) -> None:
-        """Export what is left and turn off; waits for the exporters, up to their own time limits."""
-        if self._tracer_provider is not None:
-            self._tracer_provider.shutdown()
-        if self._meter_provider is not None:
-            self._meter_provider.shutdown()
+    def shutdown(self, timeout_seconds: float = 5.0) -> None:
+        """Export what is left and turn off; what a collector has not taken by then is lost."""
+        providers = [provider for provider in (self._tracer_provider, self._meter_provider) if provider is not None]
         self._tracer_provider = self._meter_provider = None
         self._tracer = self._engine = self._requests = None
+        # Against a collector that is down the exporters would try for much longer.
+        threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + timeout_seconds
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def observe(self, message: FromEngine) -> None:
         """Take in one message of the engine, in the order they come."""

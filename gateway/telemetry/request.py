@@ -89,7 +89,7 @@ class RequestSpan:
         self._started = clock()
         self._submitted: float | None = None
         self._first_token: float | None = None
-        self._last_token = 0.0
+        self._last_tokens: dict[int, float] = {}  # by prompt
         self._ended = False
         self._span: Span | None = None
         if tracer is not None:
@@ -110,19 +110,21 @@ class RequestSpan:
     def first_token(self) -> None:
         """Note that the first token is there; later calls do nothing."""
         if not self._ended and self._first_token is None:
-            self._first_token = self._last_token = self._clock()
+            self._first_token = self._clock()
             self._metrics.time_to_first_token.record(self._first_token - self._started, self._labels)
 
-    def tokens(self, count: int) -> None:
-        """Note that `count` tokens of all choices together came at once; the first call is the first token."""
-        if self._ended or self._first_token is None:
-            self.first_token()
+    def tokens(self, count: int, prompt_index: int = 0) -> None:
+        """Note that `count` tokens of all choices of a prompt came at once; the first of all is the first token."""
+        if self._ended or not count:
             return
+        self.first_token()
         now = self._clock()
-        # Choices run side by side: each of them got about count / choices tokens in this time.
-        seconds = (now - self._last_token) * min(self._choices, count) / count
-        self._metrics.token_latencies.record(seconds, count)
-        self._last_token = now
+        previous = self._last_tokens.get(prompt_index)
+        if previous is not None:
+            # Choices run side by side: each of them got about count / choices tokens in this time.
+            seconds = (now - previous) * min(self._choices, count) / count
+            self._metrics.token_latencies.record(seconds, count)
+        self._last_tokens[prompt_index] = now
 
     def finish(
         self, *outcomes: Outcome | None, finish_reasons: Sequence[str] = (), response_id: str | None = None

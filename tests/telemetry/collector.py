@@ -25,15 +25,19 @@ def attributes(owner: Any) -> dict[str, Any]:
 
 
 class Collector:
-    """Listens on a free port between `start` and `stop`."""
+    """Listens on a free port between `start` and `stop`; holds every answer back while `answering` is not set."""
 
     def __init__(self) -> None:
+        self.answering = threading.Event()
+        self.answering.set()
+        answering = self.answering
         self.traces: list[Any] = []
         self.metrics: list[Any] = []
         kept = {"/v1/traces": self.traces, "/v1/metrics": self.metrics}
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                answering.wait()
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
@@ -53,6 +57,7 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
+        self.answering.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

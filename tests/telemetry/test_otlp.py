@@ -12,6 +12,7 @@ from tests.telemetry.samples import MODEL, HandClock, iteration, outcome, ready
 
 SERVER, INTERNAL = 2, 1
 UNSET, ERROR = 0, 2
+HANG_SECONDS = 60.0  # only a guard: an export to this machine takes no time
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_request_becomes_a_server_span_with_children(
     request.tokens(10)
     clock.advance(0.25)
     request.finish(outcome(), finish_reasons=["stop"], response_id="chatcmpl-1")
-    exporting.shutdown()
+    exporting.shutdown(HANG_SECONDS)
 
     spans = {span.name: span for span in collector.spans()}
     assert set(spans) == {f"chat {MODEL}", "queue", "prefill", "decode"}
@@ -107,7 +108,7 @@ def test_children_never_leave_their_parent(exporting: Telemetry, collector: Coll
     request.submitted()
     clock.advance(0.5)
     request.finish(outcome())
-    exporting.shutdown()
+    exporting.shutdown(HANG_SECONDS)
     (server,) = [span for span in collector.spans() if span.kind == SERVER]
     for span in collector.spans():
         assert server.start_time_unix_nano <= span.start_time_unix_nano
@@ -116,7 +117,7 @@ def test_children_never_leave_their_parent(exporting: Telemetry, collector: Coll
 
 def test_several_prompts_of_one_request_are_told_apart(exporting: Telemetry, collector: Collector) -> None:
     exporting.request("text_completion", MODEL, {}).finish(outcome(), outcome(), None)
-    exporting.shutdown()
+    exporting.shutdown(HANG_SECONDS)
     prompts = [attributes(span)["jitney.prompt_index"] for span in collector.spans() if span.name == "queue"]
     assert sorted(prompts) == [0, 1]
     (server,) = [span for span in collector.spans() if span.kind == SERVER]
@@ -126,7 +127,7 @@ def test_several_prompts_of_one_request_are_told_apart(exporting: Telemetry, col
 def test_errors_name_their_type_and_whose_fault_it_was(exporting: Telemetry, collector: Collector) -> None:
     exporting.request("chat", MODEL, {}).error("engine_died")
     exporting.request("chat", "no-such-model", {}).error("model_not_found", client_at_fault=True)
-    exporting.shutdown()
+    exporting.shutdown(HANG_SECONDS)
     ours, theirs = collector.spans()
     assert (ours.name, ours.status.code, attributes(ours)["error.type"]) == (f"chat {MODEL}", ERROR, "engine_died")
     assert (theirs.name, theirs.status.code, attributes(theirs)["error.type"]) == ("chat", UNSET, "model_not_found")
@@ -139,7 +140,7 @@ def test_metrics_go_out_under_their_names(exporting: Telemetry, collector: Colle
     clock.advance(0.5)
     request.tokens(2)
     request.finish(outcome())
-    exporting.shutdown()
+    exporting.shutdown(HANG_SECONDS)
 
     metrics = collector.last_metrics()
     (running,) = metrics["vllm:num_requests_running"].gauge.data_points
@@ -166,8 +167,15 @@ def test_the_resource_is_ours_unless_the_operator_says_otherwise(
         telemetry = Telemetry(MODEL)
         telemetry.start()
         telemetry.request("chat", MODEL, {}).finish(outcome())
-        telemetry.shutdown()
+        telemetry.shutdown(HANG_SECONDS)
         *_, resource = collector.resources()
         assert resource["service.name"] == expected
         assert resource["service.version"]
         monkeypatch.setenv("OTEL_SERVICE_NAME", "chat-eu")
+
+
+def test_a_collector_that_never_answers_holds_nobody_up(exporting: Telemetry, collector: Collector) -> None:
+    collector.answering.clear()
+    exporting.request("chat", MODEL, {}).finish(outcome())
+    exporting.shutdown(timeout_seconds=0.01)
+    assert not collector.traces

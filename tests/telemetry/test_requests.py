@@ -57,6 +57,24 @@ def test_choices_that_run_side_by_side_share_the_time(telemetry: Telemetry, cloc
     assert value(telemetry, "vllm:inter_token_latency_seconds_sum") == pytest.approx(4 * 0.5)
 
 
+def test_prompts_of_one_request_are_measured_apart(telemetry: Telemetry, clock: HandClock) -> None:
+    request = telemetry.request("text_completion", MODEL, {})
+    for _ in range(3):
+        request.tokens(1, prompt_index=0)
+        request.tokens(1, prompt_index=1)
+        clock.advance(0.5)
+    assert value(telemetry, "vllm:time_to_first_token_seconds_count") == 1
+    assert value(telemetry, "vllm:inter_token_latency_seconds_count") == 4
+    assert value(telemetry, "vllm:inter_token_latency_seconds_bucket", le="0.4") == 0
+    assert value(telemetry, "vllm:inter_token_latency_seconds_bucket", le="0.5") == 4
+
+
+def test_an_end_without_tokens_is_no_first_token(telemetry: Telemetry) -> None:
+    request = telemetry.request("chat", MODEL, {})
+    request.tokens(0)
+    assert "vllm:time_to_first_token_seconds_count" not in samples(telemetry)
+
+
 def test_an_error_ends_the_request_once(telemetry: Telemetry, clock: HandClock) -> None:
     request = telemetry.request("chat", MODEL, {})
     request.error("engine_died")

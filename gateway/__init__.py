@@ -1,0 +1,1 @@
+"""The OpenAI-compatible gateway: HTTP in front of the engine."""

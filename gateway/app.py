@@ -1,0 +1,58 @@
+"""The ASGI application: Litestar with our routes and errors, behind the edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.config.app import AppConfig
+from litestar.exceptions import HTTPException
+from litestar.plugins import InitPluginProtocol
+from litestar.types import ASGIApp
+
+from gateway.auth import KEYLESS_PATHS, ApiKeys
+from gateway.edge import Edge
+from gateway.errors import ClientDisconnected, report
+from gateway.routes.generate import generation_routes
+from gateway.routes.health import health_routes
+from gateway.routes.models import model_routes
+from gateway.routes.tokens import token_routes
+from gateway.state import Gateway
+
+
+class GatewayPlugin(InitPluginProtocol):
+    """Everything that makes a Litestar application ours."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def on_app_init(self, app_config: AppConfig) -> AppConfig:
+        """Add routes, and one handler for every exception."""
+        gateway = self._gateway
+        app_config.route_handlers += [
+            *generation_routes(gateway),
+            *model_routes(gateway),
+            *token_routes(gateway),
+            *health_routes(gateway),
+        ]
+        app_config.exception_handlers = {Exception: _answer_error, HTTPException: _answer_error}
+        app_config.openapi_config = None
+        app_config.logging_config = None
+        app_config.request_max_body_size = None  # bodies are read and bounded by gateway.body
+        return app_config
+
+
+def build_app(gateway: Gateway) -> ASGIApp:
+    """The whole application, to be served by any ASGI server."""
+    settings = gateway.settings
+    open_paths = KEYLESS_PATHS | ({"/metrics"} if settings.public_metrics else set())
+    return Edge(
+        Litestar(plugins=[GatewayPlugin(gateway)]), settings, ApiKeys(settings.api_keys, keyless_paths=open_paths)
+    )
+
+
+def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    if isinstance(error, ClientDisconnected):
+        return Response(b"", status_code=499)  # nobody reads it; the server wants some answer
+    answer = report(error)
+    return Response(answer.body(), status_code=answer.status, headers=answer.headers(), media_type="application/json")

@@ -1,0 +1,134 @@
+"""Legacy completions: what a request asks for, and how its answer is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.choice import Piece, join_pieces
+from gateway.errors import invalid
+from gateway.generation import GenerationPlan
+from gateway.logprobs import LEAST, LogprobWriter, finite
+from gateway.operation import new_id, wants_usage
+from gateway.prompts import completion_prompts
+from gateway.protocol.completions import Completion, CompletionChoice, CompletionRequest
+from gateway.protocol.usage import Usage
+from gateway.sampling import sampling_params
+from gateway.state import Serving
+from gateway.unsupported import refuse_unsupported_completion
+
+DEFAULT_MAX_TOKENS = 16
+MAX_SEQUENCES = 1024  # of all prompts together
+
+
+class CompletionOperation:
+    """One request to `/v1/completions`."""
+
+    name = "text_completion"
+
+    def __init__(self, fields: CompletionRequest) -> None:
+        self.fields = fields
+
+    @property
+    def max_tokens(self) -> int:
+        """The caller's bound on new tokens, which has a default here."""
+        return DEFAULT_MAX_TOKENS if self.fields.max_tokens is None else self.fields.max_tokens
+
+    def plan(self, serving: Serving) -> GenerationPlan:
+        """Check and tokenise; see Operation."""
+        fields = self.fields
+        refuse_unsupported_completion(fields)
+        num_choices = fields.n or 1
+        num_samples = fields.best_of or num_choices
+        # The best are chosen by log-probability, asked for or not.
+        logprobs = 0 if fields.logprobs is None and num_samples > num_choices else fields.logprobs
+        sampling = sampling_params(
+            fields, serving.text_model, serving.info, output_limit=(self.max_tokens, "max_tokens"), logprobs=logprobs
+        )
+        prompts = completion_prompts(fields, serving)
+        if len(prompts) * num_samples > MAX_SEQUENCES:
+            raise invalid(
+                f"{len(prompts)} prompts with {num_samples} samples each are more than {MAX_SEQUENCES} completions.",
+                param="n" if fields.best_of is None else "best_of",
+            )
+        return GenerationPlan(
+            id=new_id("cmpl"),
+            model=serving.info.model,
+            prompts=prompts,
+            sampling=sampling,
+            num_samples=num_samples,
+            stops=fields.stops,
+            skip_special_tokens=fields.skip_special_tokens is not False,
+            priority=fields.priority or 0,
+            cache_salt=fields.cache_salt or "",
+        )
+
+    def writer(self, plan: GenerationPlan, serving: Serving) -> CompletionWriter:
+        """A writer for the answer."""
+        return CompletionWriter(self.fields, plan, serving)
+
+
+class CompletionWriter:
+    """Writes one answer; see Writer. Choices are numbered `prompt * n + j`."""
+
+    def __init__(self, fields: CompletionRequest, plan: GenerationPlan, serving: Serving) -> None:
+        self._plan = plan
+        self._num_choices = fields.n or 1
+        self._created = int(time.time())
+        self._usage: UnsetType | None = None if wants_usage(fields) else UNSET
+        self._with_token_ids = bool(fields.return_token_ids)
+        self._logprobs = (
+            LogprobWriter(serving.text_model, fields.logprobs, skip_special_tokens=plan.skip_special_tokens)
+            if fields.logprobs is not None
+            else None
+        )
+        self._begun: set[int] = set()
+
+    def chunks(self, piece: Piece) -> Iterator[bytes]:
+        """The text, and the reason by itself in the end."""
+        for part in piece.parts():
+            yield self._encode([self._choice(piece.index, part, with_logprobs=bool(part.entries))], self._usage)
+
+    def usage_chunk(self, usage: Usage) -> bytes:
+        """A chunk without choices."""
+        return self._encode([], usage)
+
+    def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
+        """The whole answer, with the best samples of each prompt."""
+        samples = join_pieces(pieces)
+        choices = []
+        for number in range(len(self._plan.prompts)):
+            first = number * self._plan.num_samples
+            candidates = [samples[index] for index in range(first, first + self._plan.num_samples)]
+            if self._num_choices < len(candidates):
+                candidates = sorted(candidates, key=_mean_logprob, reverse=True)[: self._num_choices]
+            first = number * self._num_choices
+            choices += [self._choice(first + place, sample) for place, sample in enumerate(candidates)]
+        return self._encode(choices, usage)
+
+    def _choice(self, index: int, piece: Piece, *, with_logprobs: bool = True) -> CompletionChoice:
+        first = index not in self._begun
+        self._begun.add(index)
+        prompt = self._plan.prompts[index // self._num_choices]
+        return CompletionChoice(
+            index=index,
+            text=piece.text,
+            logprobs=self._logprobs.legacy(piece.entries) if self._logprobs and with_logprobs else None,
+            finish_reason=piece.finish_reason,
+            token_ids=piece.token_ids if self._with_token_ids else UNSET,
+            prompt_token_ids=prompt if self._with_token_ids and first else UNSET,
+        )
+
+    def _encode(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> bytes:
+        return msgspec.json.encode(
+            Completion(id=self._plan.id, created=self._created, model=self._plan.model, choices=choices, usage=usage)
+        )
+
+
+def _mean_logprob(sample: Piece) -> float:
+    """How probable the model finds a sample, per token; one without tokens comes last."""
+    logprobs = [finite(entry.logprobs.logprob) for entry in sample.entries]
+    return sum(logprobs) / len(logprobs) if logprobs else LEAST

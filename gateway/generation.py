@@ -1,0 +1,181 @@
+"""Generation: the work of one HTTP request in the engine, from submission to the last piece or the cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core_engine import Outcome, Request, SamplingParams, SequenceOutput
+from core_engine.text import TextModel
+from gateway.choice import ChoiceText, Piece
+from gateway.errors import ApiError, limit_headers
+from gateway.protocol.usage import Usage
+from gateway.telemetry import RequestSpan
+
+if TYPE_CHECKING:
+    from core_engine import EngineClient, Ticket
+
+logger = logging.getLogger("jitney.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPlan:
+    """What is to be generated: `num_samples` answers to each prompt."""
+
+    id: str
+    model: str
+    prompts: list[list[int]]
+    sampling: SamplingParams
+    num_samples: int
+    stops: list[str]
+    skip_special_tokens: bool
+    priority: int
+    cache_salt: str
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of all prompts, each counted once."""
+        return sum(map(len, self.prompts))
+
+    def engine_requests(self) -> list[Request]:
+        """One request to the engine for each prompt."""
+        return [
+            Request(
+                id=f"{self.id}-{number}",
+                model=self.model,
+                prompt_token_ids=prompt,
+                sampling=self.sampling,
+                n=self.num_samples,
+                priority=self.priority,
+                cache_salt=self.cache_salt,
+            )
+            for number, prompt in enumerate(self.prompts)
+        ]
+
+
+class Generation:
+    """Runs a plan. `close` must be called in the end, whatever happened: it cancels what still runs.
+
+    Choices are numbered `prompt * num_samples + sample`. A plan for no new tokens never reaches the engine.
+    """
+
+    def __init__(self, client: EngineClient, text_model: TextModel, plan: GenerationPlan, span: RequestSpan) -> None:
+        self.plan = plan
+        self._client = client
+        self._span = span
+        self._tickets: dict[int, Ticket] = {}
+        self._choices = [
+            ChoiceText(
+                text_model,
+                index,
+                stops=plan.stops,
+                min_tokens=plan.sampling.min_tokens,
+                skip_special_tokens=plan.skip_special_tokens,
+            )
+            for index in range(len(plan.prompts) * plan.num_samples)
+        ]
+
+    @property
+    def outcomes(self) -> list[Outcome | None]:
+        """How each prompt ended; None for one that was cancelled and not heard of since."""
+        return [ticket.outcome for ticket in self._tickets.values()]
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """The reasons of the choices that ended."""
+        return [choice.finish_reason for choice in self._choices if choice.finish_reason is not None]
+
+    @property
+    def limit_headers(self) -> dict[str, str]:
+        """What admission had to say, for the headers of the answer."""
+        headers: dict[str, str] = {}
+        for ticket in self._tickets.values():
+            headers.update(limit_headers(ticket.limits))
+        return headers
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage.of(
+            self.plan.num_prompt_tokens,
+            sum(choice.num_tokens for choice in self._choices),
+            sum(outcome.num_cached_tokens for outcome in self.outcomes if outcome is not None),
+        )
+
+    async def start(self) -> None:
+        """Submit every prompt; returns once all are accepted, raises what the engine says if one isn't."""
+        if self.plan.sampling.max_tokens == 0:
+            return
+        requests = self.plan.engine_requests()
+        self._span.submitted()
+        async with asyncio.TaskGroup() as group:
+            submissions = [group.create_task(self._submit(number, request)) for number, request in enumerate(requests)]
+        for submission in submissions:
+            if (error := submission.result()) is not None:
+                raise error
+
+    async def _submit(self, number: int, request: Request) -> Exception | None:
+        # Errors are handed back, not raised, so that the first in order counts, not the first in time.
+        try:
+            self._tickets[number] = await self._client.submit(request)
+        except Exception as error:
+            return error
+        return None
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """What the choices gain, as it comes, until each has its finish_reason.
+
+        Raises EngineDied when the engine ends, ApiError when it can't compute a sequence.
+        """
+        if self.plan.sampling.max_tokens == 0:
+            for choice in self._choices:
+                yield choice.end_empty()
+            return
+        async with aclosing(self._outputs()) as all_outputs:
+            async for number, outputs in all_outputs:
+                self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
+                for output in outputs:
+                    self._check(output)
+                    piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
+                    if piece is not None:
+                        yield piece
+                if not self._unfinished(number) and self._tickets[number].outcome is None:
+                    self._tickets[number].cancel()  # stop strings ended what the engine would go on with
+
+    async def _outputs(self) -> AsyncGenerator[tuple[int, list[SequenceOutput]], None]:
+        if len(self._tickets) == 1:
+            ((number, ticket),) = self._tickets.items()
+            while self._unfinished(number):
+                yield number, await ticket.next()
+            return
+        waiting = {asyncio.ensure_future(ticket.next()): number for number, ticket in self._tickets.items()}
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for future in sorted(done, key=lambda future: waiting[future]):
+                    number = waiting.pop(future)
+                    yield number, future.result()
+                    if self._unfinished(number):
+                        waiting[asyncio.ensure_future(self._tickets[number].next())] = number
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _unfinished(self, number: int) -> bool:
+        first = number * self.plan.num_samples
+        return any(choice.finish_reason is None for choice in self._choices[first : first + self.plan.num_samples])
+
+    def _check(self, output: SequenceOutput) -> None:
+        if output.finish_reason in {"error", "cancelled", "rejected"}:
+            logger.error("the engine gave up on %s: %s", output.request_id, output.error or output.finish_reason)
+            raise ApiError(500, "The engine could not compute this request.", code="engine_error")
+
+    def close(self) -> None:
+        """Cancel whatever still runs; calling it again changes nothing."""
+        for ticket in self._tickets.values():
+            if ticket.outcome is None:
+                ticket.cancel()

@@ -1,0 +1,97 @@
+"""From the messages of a chat request to what a chat template takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.errors import invalid
+from gateway.protocol.chat import ChatMessage, ContentPart, ToolCall
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+# What a request may hand to the template. Anything else could reach arguments of the tokenizer or of the renderer.
+TEMPLATE_KWARGS = frozenset({"custom_instructions", "date_string", "enable_thinking", "reasoning_effort", "thinking"})
+
+_json = msgspec.json.Decoder()
+
+
+def template_messages(messages: list[ChatMessage]) -> list[dict[str, Any]]:
+    """Return the messages as plain dicts; raises a 400 for a role or content that can't be served."""
+    return [_template_message(message, f"messages[{number}]") for number, message in enumerate(messages)]
+
+
+def check_template_options(
+    chat_template: Any,
+    kwargs: dict[str, Any] | None,
+    *,
+    add_generation_prompt: bool | None,
+    continue_final: bool | None,
+) -> None:
+    """Refuse a template of the request's own, arguments that aren't allowed, and contradicting options."""
+    if chat_template is not None:
+        raise invalid("A request can't bring its own chat template; the model's is used.", param="chat_template")
+    for name, value in (kwargs or {}).items():
+        if name not in TEMPLATE_KWARGS:
+            allowed = ", ".join(sorted(TEMPLATE_KWARGS))
+            raise invalid(
+                f"'{name[:64]}' is not an argument that a request may give to the chat template; these are: {allowed}.",
+                param="chat_template_kwargs",
+            )
+        if not isinstance(value, str | int | float | bool | None):
+            raise invalid(f"'{name}' must be a string, a number or a boolean.", param="chat_template_kwargs")
+    if add_generation_prompt and continue_final:
+        message = (
+            "'continue_final_message' and 'add_generation_prompt' can't both be true: they end the prompt differently."
+        )
+        raise invalid(message, param="continue_final_message")
+
+
+def _template_message(message: ChatMessage, where: str) -> dict[str, Any]:
+    if message.role not in _ROLES:
+        raise invalid(f"'{message.role[:64]}' is not a role: use one of {', '.join(_ROLES)}.", param=f"{where}.role")
+    result: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": _text(message, where),
+    }
+    if message.name is not None:
+        result["name"] = message.name
+    if message.role == "assistant" and message.tool_calls:
+        result["tool_calls"] = [_template_call(call) for call in message.tool_calls]
+    if message.role == "tool" and message.tool_call_id is not None:
+        result["tool_call_id"] = message.tool_call_id
+    return result
+
+
+def _text(message: ChatMessage, where: str) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    if message.content is None:
+        if message.role != "assistant":
+            raise invalid(f"A message of the role '{message.role}' needs content.", param=f"{where}.content")
+        return ""
+    return "\n".join(_part(part, f"{where}.content[{number}]") for number, part in enumerate(message.content))
+
+
+def _part(part: ContentPart, where: str) -> str:
+    if part.type == "text" and part.text is not None:
+        return part.text
+    if part.type == "refusal" and part.refusal is not None:
+        return part.refusal
+    if part.type in {"text", "refusal"}:
+        raise invalid(f"A content part of the type '{part.type}' needs the field '{part.type}'.", param=where)
+    raise invalid(f"Content parts of the type '{part.type[:64]}' can't be served: this model reads text.", param=where)
+
+
+def _template_call(call: ToolCall) -> dict[str, Any]:
+    """Templates expect the arguments as an object, while the API carries them as a string."""
+    arguments: Any = call.function.arguments
+    try:
+        decoded = _json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        decoded = None
+    if isinstance(decoded, dict):
+        arguments = decoded
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"type": "function", "id": call.id, "function": function}

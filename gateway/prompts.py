@@ -1,0 +1,99 @@
+"""From the prompts of a request to token ids that fit the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_engine.text import TextModel
+from gateway.errors import invalid
+from gateway.messages import check_template_options, template_messages
+from gateway.protocol.chat import ChatMessage, ChatRequest
+from gateway.protocol.completions import MAX_PROMPTS, CompletionRequest
+from gateway.sampling import check_token_ids, context_error
+from gateway.state import Serving
+
+
+def chat_prompt(body: ChatRequest, serving: Serving) -> list[int]:
+    """Render and tokenise the messages; raises a 400 where they can't be or don't fit."""
+    kwargs = dict(body.chat_template_kwargs or {})
+    if body.reasoning_effort is not None:
+        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+    token_ids = rendered(
+        serving.text_model,
+        body.messages,
+        chat_template=body.chat_template,
+        template_kwargs=kwargs,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+    )
+    return _fitting(token_ids, body.truncate_prompt_tokens, serving, "messages")
+
+
+def rendered(
+    text_model: TextModel,
+    messages: list[ChatMessage],
+    *,
+    chat_template: Any,
+    template_kwargs: dict[str, Any] | None,
+    add_generation_prompt: bool | None,
+    continue_final_message: bool | None,
+) -> list[int]:
+    """The tokens of a conversation, whatever their number."""
+    check_template_options(
+        chat_template,
+        template_kwargs,
+        add_generation_prompt=add_generation_prompt,
+        continue_final=continue_final_message,
+    )
+    continue_final = bool(continue_final_message)
+    return text_model.render_chat(
+        template_messages(messages),
+        add_generation_prompt=not continue_final if add_generation_prompt is None else add_generation_prompt,
+        continue_final_message=continue_final,
+        template_kwargs=template_kwargs,
+    )
+
+
+def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[int]]:
+    """Tokenise every prompt; raises a 400 where one can't be served or they are too many."""
+    prompts = _separate(body.prompt)
+    if len(prompts) > MAX_PROMPTS:
+        raise invalid(f"There are {len(prompts)} prompts; at most {MAX_PROMPTS} fit in a request.", param="prompt")
+    add_special_tokens = body.add_special_tokens is not False
+    result = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            token_ids = serving.text_model.encode(prompt, add_special_tokens=add_special_tokens)
+        else:
+            check_token_ids(prompt, "prompt", serving.info.vocab_size)
+            token_ids = prompt
+        if not token_ids:
+            raise invalid("A prompt has no tokens; this model needs at least one to go on from.", param="prompt")
+        result.append(_fitting(token_ids, body.truncate_prompt_tokens, serving, "prompt"))
+    return result
+
+
+def _separate(prompt: str | list[str | int | list[int]]) -> list[str] | list[list[int]]:
+    """The prompts one by one, of which a list of token ids is a single one."""
+    if isinstance(prompt, str):
+        return [prompt]
+    strings = [item for item in prompt if isinstance(item, str)]
+    token_ids = [item for item in prompt if isinstance(item, int)]
+    lists = [item for item in prompt if isinstance(item, list)]
+    if len(strings) == len(prompt):
+        return strings
+    if len(token_ids) == len(prompt):
+        return [token_ids]
+    if len(lists) == len(prompt):
+        return lists
+    message = "'prompt' mixes kinds: give a string, strings, token ids, or lists of token ids."
+    raise invalid(message, param="prompt")
+
+
+def _fitting(token_ids: list[int], keep_tokens: int | None, serving: Serving, param: str) -> list[int]:
+    """The prompt, cut from the left where the caller wants that; raises a 400 where no room is left for an answer."""
+    if keep_tokens is not None:
+        token_ids = token_ids[-keep_tokens:]
+    if len(token_ids) >= serving.info.max_model_len:
+        raise context_error(len(token_ids), serving.info.max_model_len, param)
+    return token_ids

@@ -1,0 +1,61 @@
+"""`/tokenize` and `/detokenize`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
+
+from gateway.body import read_json
+from gateway.errors import invalid
+from gateway.prompts import rendered
+from gateway.protocol.tokens import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
+from gateway.responses import json_response
+from gateway.sampling import check_token_ids
+from gateway.state import Gateway, Serving
+
+
+def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
+    """Handlers that turn text into the model's tokens and back."""
+    tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
+    detokenize_decoder = msgspec.json.Decoder(DetokenizeRequest)
+
+    @post(["/tokenize", "/v1/tokenize"])
+    async def tokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
+        serving = gateway.serving()
+        body = await read_json(gateway, request, tokenize_decoder)
+        if body.model is not None:
+            serving.require_model(body.model)
+        tokens = await gateway.workers.run(lambda: _tokens(body, serving))
+        return json_response(TokenizeAnswer(tokens=tokens, count=len(tokens), max_model_len=serving.info.max_model_len))
+
+    @post(["/detokenize", "/v1/detokenize"])
+    async def detokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
+        serving = gateway.serving()
+        body = await read_json(gateway, request, detokenize_decoder)
+        if body.model is not None:
+            serving.require_model(body.model)
+        check_token_ids(body.tokens, "tokens", serving.text_model.vocab_size)
+        text = await gateway.workers.run(lambda: serving.text_model.decode(body.tokens, skip_special_tokens=False))
+        return json_response(DetokenizeAnswer(prompt=text))
+
+    return [tokenize, detokenize]
+
+
+def _tokens(body: TokenizeRequest, serving: Serving) -> list[int]:
+    if (body.prompt is None) == (body.messages is None):
+        raise invalid("Give either 'prompt' or 'messages'.", param="prompt" if body.messages is None else "messages")
+    if body.messages is None:
+        assert body.prompt is not None
+        return serving.text_model.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
+    return rendered(
+        serving.text_model,
+        body.messages,
+        chat_template=body.chat_template,
+        template_kwargs=body.chat_template_kwargs,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+    )

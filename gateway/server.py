@@ -1,0 +1,165 @@
+"""`serve`: one gateway process with its engine, from the first log line to the end of the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from core_engine import ConfigurationError, EngineClient, EngineConfig, EngineUnavailable, ModelError
+from core_engine.text import load_text_model
+from gateway.app import build_app
+from gateway.cors import is_loopback_host
+from gateway.settings import GatewaySettings
+from gateway.state import Gateway
+from gateway.telemetry import Telemetry
+from gateway.wire import bounded_protocol
+
+logger = logging.getLogger("jitney")
+
+# For the last bytes of answers that are complete, once nothing generates any more.
+FLUSH_SECONDS = 5
+
+
+async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
+    """Serve until a signal or a failure at start; returns the exit status.
+
+    Raises ConfigurationError where the address can't be had, before anything is started.
+    """
+    listener = bind(settings.host, settings.port)
+    client = EngineClient(config)
+    telemetry = Telemetry(config.served_model_name or config.model, engine_state=lambda: client.state)
+    telemetry.start()
+    client.listeners.append(telemetry.observe)
+    gateway = Gateway(settings, client, telemetry)
+    server = _Server(
+        uvicorn.Config(
+            build_app(gateway),
+            http=bounded_protocol(settings),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=settings.keep_alive_seconds,
+            timeout_graceful_shutdown=FLUSH_SECONDS,
+        )
+    )
+    lifecycle = Lifecycle(gateway, server)
+    lifecycle.watch_signals()
+    _log_listening(listener, config, settings)
+    try:
+        await client.start()
+        bringing_up = asyncio.ensure_future(lifecycle.bring_up())
+        await server.serve([listener])
+        bringing_up.cancel()
+    finally:
+        await client.stop()
+        gateway.workers.close()
+        telemetry.shutdown()
+    return lifecycle.exit_status
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; raises ConfigurationError where that can't be."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigurationError(
+            f"can't listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
+        ) from error
+    return listener
+
+
+class Lifecycle:
+    """Takes the gateway up, and down again in an orderly way.
+
+    The first signal turns readiness off and lets running requests finish until the deadline; the second ends
+    everything at once. uvicorn's own handlers would tell the application only after the last request.
+    """
+
+    def __init__(self, gateway: Gateway, server: uvicorn.Server) -> None:
+        self.exit_status = 0
+        self._gateway = gateway
+        self._server = server
+        self._hurry = asyncio.Event()
+        self._draining: asyncio.Future[None] | None = None
+
+    def watch_signals(self) -> None:
+        """Handle SIGTERM and SIGINT from now on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    def stop(self) -> None:
+        """Begin to drain, or end at once where that has begun already."""
+        if self._draining is not None:
+            self._hurry.set()
+            return
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def bring_up(self) -> None:
+        """Wait for the model, read its text half, and say when requests can come; end the server if that fails."""
+        client = self._gateway.client
+        try:
+            directory = await client.wait_prepared()
+            self._gateway.text_model = await asyncio.to_thread(load_text_model, directory)
+            info = await client.wait_ready()
+        except (EngineUnavailable, ModelError) as error:
+            if self._draining is None:
+                logger.error("%s", client.failure or error)  # noqa: TRY400 - a traceback would tell a person less
+                self.exit_status = 1
+                self._server.should_exit = True
+            return
+        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items())
+        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items())
+        logger.info(
+            "ready: %s (%s, %s on %s), context of %d tokens, %d KV blocks of %d tokens",
+            info.model,
+            info.architecture,
+            info.dtype,
+            info.device,
+            info.max_model_len,
+            info.num_blocks,
+            info.block_size,
+        )
+        logger.info("policies: %s", policies)
+        if phases:
+            logger.info("start: %s", phases)
+
+    async def _drain(self) -> None:
+        gateway = self._gateway
+        gateway.draining = True
+        if not gateway.idle.is_set():
+            seconds = gateway.settings.drain_seconds
+            logger.info("stopping: running requests have %g s to finish; a second signal stops at once", seconds)
+            waits = [asyncio.ensure_future(event.wait()) for event in (gateway.idle, self._hurry)]
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        await gateway.client.stop()  # what still runs ends with an error that its client sees
+        self._server.force_exit = self._hurry.is_set()
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to Lifecycle."""
+        yield
+
+
+def _log_listening(listener: socket.socket, config: EngineConfig, settings: GatewaySettings) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    logger.info("listening on http://%s:%d, loading %s", shown, port, config.model)
+    if not settings.api_keys and not is_loopback_host(host):
+        logger.warning("anybody who reaches %s can use this server: set --api-key to change that", shown)

@@ -1,0 +1,124 @@
+"""From a generation request to its answer, streamed or whole: the way that both endpoints share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from litestar import Request
+from litestar.response.base import ASGIResponse
+
+from gateway.disconnect import unless_disconnected
+from gateway.errors import ClientDisconnected, to_api_error
+from gateway.generation import Generation
+from gateway.operation import Operation, Writer, wants_usage
+from gateway.responses import json_response
+from gateway.state import Gateway
+from gateway.stream import DONE, EventStream, frame
+
+
+async def respond(gateway: Gateway, operation: Operation, request: Request[Any, Any, Any]) -> ASGIResponse:
+    """Answer a decoded request. The engine has accepted it when this returns a stream.
+
+    Raises ApiError and the engine's errors; nothing runs on for a client that hung up.
+    """
+    exchange = Exchange(gateway, operation, dict(request.headers))
+    try:
+        if operation.fields.stream:
+            await unless_disconnected(request.receive, exchange.begin())
+            return exchange.stream()
+        body = await unless_disconnected(request.receive, exchange.answer())
+    except BaseException as error:
+        exchange.end(error)
+        raise
+    exchange.end(None)
+    return json_response(body, headers=exchange.headers)
+
+
+class Exchange:
+    """One request on its way through the engine. `end` must be called, whatever happens."""
+
+    def __init__(self, gateway: Gateway, operation: Operation, headers: dict[str, str]) -> None:
+        fields = operation.fields
+        self._gateway = gateway
+        self._operation = operation
+        self._serving = gateway.serving()
+        self._serving.require_model(fields.model)
+        self._generation: Generation | None = None
+        self._writer: Writer | None = None
+        self._ended = False
+        self._span = gateway.telemetry.request(
+            operation.name,
+            fields.model,
+            headers,
+            max_tokens=operation.max_tokens,
+            temperature=fields.temperature,
+            top_p=fields.top_p,
+            top_k=fields.top_k,
+            seed=fields.seed,
+            stream=bool(fields.stream),
+            stop=fields.stops or None,
+            n=fields.n,
+            frequency_penalty=fields.frequency_penalty,
+            presence_penalty=fields.presence_penalty,
+        )
+        gateway.enter()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer."""
+        return {} if self._generation is None else self._generation.limit_headers
+
+    async def begin(self) -> tuple[Generation, Writer]:
+        """Check the request and have the engine accept it."""
+        serving = self._serving
+        plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
+        self._writer = self._operation.writer(plan, serving)
+        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span)
+        await self._generation.start()
+        return self._generation, self._writer
+
+    async def answer(self) -> bytes:
+        """The whole answer."""
+        generation, writer = await self.begin()
+        pieces = [piece async for piece in generation.pieces()]
+        return writer.answer(pieces, generation.usage)
+
+    def stream(self) -> EventStream:
+        """The answer as events; `begin` must be done."""
+        assert self._generation is not None
+        assert self._writer is not None
+        return EventStream(
+            self._frames(self._generation, self._writer),
+            close=self.end,
+            heartbeat_seconds=self._gateway.settings.heartbeat_seconds,
+            headers=self.headers,
+        )
+
+    async def _frames(self, generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
+        async with aclosing(generation.pieces()) as pieces:
+            async for piece in pieces:
+                yield b"".join(map(frame, writer.chunks(piece)))
+        if wants_usage(self._operation.fields):
+            yield frame(writer.usage_chunk(generation.usage))
+        yield DONE
+
+    def end(self, error: BaseException | None) -> None:
+        """Cancel what still runs and tell telemetry how it went."""
+        if self._ended:
+            return
+        self._ended = True
+        self._gateway.leave()
+        generation = self._generation
+        if generation is not None:
+            generation.close()
+        if error is None and generation is not None:
+            self._span.finish(
+                *generation.outcomes, finish_reasons=generation.finish_reasons, response_id=generation.plan.id
+            )
+        elif error is None or isinstance(error, ClientDisconnected) or not isinstance(error, Exception):
+            self._span.error("client_disconnected", client_at_fault=True)
+        else:
+            answer = to_api_error(error)
+            self._span.error(answer.code or str(answer.status), client_at_fault=answer.status < 500)

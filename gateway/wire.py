@@ -1,0 +1,93 @@
+"""uvicorn's HTTP/1.1 protocol with the limits that it leaves out: size and time of a request's head."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from gateway.edge import error_response, request_id
+from gateway.errors import ApiError
+from gateway.settings import GatewaySettings
+
+# Beyond that nobody reads on just to answer politely; between the two the application answers 431.
+HARD_LIMIT_FACTOR = 4
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Closes connections whose head is too large or too slow, with our error envelope.
+
+    httptools bounds neither, so that a client could fill the memory, or hold a connection for ever, one header byte
+    at a time.
+    """
+
+    settings = GatewaySettings()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock: the first head must be complete in time."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._head_done()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; refuse a head that goes on for too long."""
+        if not self._answering():
+            self._expect_head()
+        super().data_received(data)
+        if self._head_timer is not None and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > self.settings.max_header_bytes * HARD_LIMIT_FACTOR:
+                self._refuse(ApiError(431, "The request line and headers are too large.", code="headers_too_large"))
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        self._head_done()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what isn't HTTP."""
+        self._refuse(ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http"))
+
+    def _answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
+        return cycle is not None and not cycle.response_complete
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._head_bytes = 0
+            self._head_timer = self.loop.call_later(self.settings.header_timeout_seconds, self._on_slow_head)
+
+    def _head_done(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_slow_head(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing():
+            return
+        if not self._head_bytes:  # opened ahead of need, and never used
+            self.transport.close()
+            return
+        seconds = self.settings.header_timeout_seconds
+        message = f"The request line and headers were not complete within {seconds:g} seconds."
+        self._refuse(ApiError(408, message, code="request_timeout"))
+
+    def _refuse(self, error: ApiError) -> None:
+        if not self._answering():  # else the bytes would land inside another answer
+            headers, body = error_response(error)
+            headers += [*self.server_state.default_headers, (b"x-request-id", request_id(None))]
+            lines = [name + b": " + value + b"\r\n" for name, value in headers]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", body]))
+        self.transport.close()
+
+
+def bounded_protocol(settings: GatewaySettings) -> type[BoundedHttpProtocol]:
+    """The protocol with these settings; uvicorn takes a class, not an instance."""
+    return type("ConfiguredHttpProtocol", (BoundedHttpProtocol,), {"settings": settings})

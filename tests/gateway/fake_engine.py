@@ -1,0 +1,141 @@
+"""An engine's client without an engine: it says what the test tells it to, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from core_engine import (
+    EngineConfig,
+    EngineInfo,
+    FromEngine,
+    Outcome,
+    Request,
+    SequenceOutput,
+    TokenLogprobs,
+)
+
+MODEL = "tiny"
+
+
+def engine_info(vocab_size: int, eos_token_ids: tuple[int, ...], max_model_len: int = 2048) -> EngineInfo:
+    return EngineInfo(
+        model=MODEL,
+        architecture="LlamaForCausalLM",
+        dtype="float32",
+        device="cpu",
+        vocab_size=vocab_size,
+        max_model_len=max_model_len,
+        block_size=16,
+        num_blocks=256,
+        kv_bytes_per_token=128,
+        eos_token_ids=eos_token_ids,
+        config=EngineConfig(),
+    )
+
+
+@dataclass
+class Script:
+    """What happens to requests from now on."""
+
+    tokens: Callable[[Request, int], list[int]]  # of one sample, the end-of-sequence token included if it comes to that
+    refusal: Exception | None = None  # instead of accepting
+    failure: Exception | None = None  # raised by tickets ...
+    failure_after: int = 0  # ... once they have given that many tokens
+    error: str | None = None  # of the last output of every sequence, instead of an ordinary end
+    hold_acceptance: bool = False
+    hold_after: int | None = None  # tokens after which nothing comes any more
+    together: int = 1  # tokens that come at once
+    limits: dict[str, str] = field(default_factory=dict)
+    cached_tokens: int = 0
+
+
+class FakeTicket:
+    def __init__(self, client: FakeEngineClient, request: Request, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self.limits = client.script.limits
+        self.outcome: Outcome | None = None
+        self._client = client
+        self._script = client.script
+        self._request = request
+        self._position = 0
+        self._tokens = [self._script.tokens(request, index) for index in range(request.n)]
+
+    async def next(self) -> list[SequenceOutput]:
+        await asyncio.sleep(0)
+        script = self._script
+        if script.failure is not None and self._position >= script.failure_after:
+            raise script.failure
+        if script.hold_after is not None and self._position >= script.hold_after:
+            await asyncio.Event().wait()
+        start, end = self._position, self._position + script.together
+        self._position = end
+        outputs = [output for index in range(self._request.n) if (output := self._output(index, start, end))]
+        if all(end >= min(len(tokens), self.max_tokens) for tokens in self._tokens):
+            self.outcome = Outcome(
+                request_id=self._request.id,
+                finish_reason="stop",
+                num_prompt_tokens=len(self._request.prompt_token_ids),
+                num_output_tokens=sum(min(len(tokens), self.max_tokens) for tokens in self._tokens),
+                num_cached_tokens=script.cached_tokens,
+            )
+            self._client.running.discard(self._request.id)
+        return outputs
+
+    def _output(self, index: int, start: int, end: int) -> SequenceOutput | None:
+        tokens = self._tokens[index][: self.max_tokens]
+        new = tokens[start:end]
+        if not new:
+            return None
+        last = end >= len(tokens)
+        stopped = last and new[-1] in self._client.info.eos_token_ids
+        top = self._request.sampling.logprobs
+        return SequenceOutput(
+            request_id=self._request.id,
+            sample_index=index,
+            token_ids=new,
+            logprobs=None if top is None else [self._logprobs(token, index, top) for token in new],
+            finish_reason=None if not last else "error" if self._script.error else "stop" if stopped else "length",
+            stop_token_id=new[-1] if stopped else None,
+            error=self._script.error if last else None,
+        )
+
+    def _logprobs(self, token: int, index: int, top: int) -> TokenLogprobs:
+        """The sample with the highest number is the most probable one."""
+        best = -1.0 / (index + 1)
+        rivals = [(token, best), *((5 + rival, best - rival) for rival in range(1, top))]
+        return TokenLogprobs(best, rivals[:top])
+
+    def cancel(self) -> None:
+        self._client.cancelled.append(self._request.id)
+        self._client.running.discard(self._request.id)
+
+
+class FakeEngineClient:
+    """The signatures of EngineClient; everything that was asked of it is on record."""
+
+    def __init__(self, info: EngineInfo, script: Script) -> None:
+        self.state = "ready"
+        self.failure: str | None = None
+        self.info = info
+        self.listeners: list[Callable[[FromEngine], None]] = []
+        self.script = script
+        self.submitted: list[Request] = []
+        self.cancelled: list[str] = []
+        self.running: set[str] = set()
+
+    async def submit(self, request: Request) -> FakeTicket:
+        self.submitted.append(request)
+        if self.script.refusal is not None:
+            raise self.script.refusal
+        if self.script.hold_acceptance:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(request.id)
+                raise
+        self.running.add(request.id)
+        room = self.info.max_model_len - len(request.prompt_token_ids)
+        wanted = request.sampling.max_tokens
+        return FakeTicket(self, request, room if wanted is None else min(wanted, room))

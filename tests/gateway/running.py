@@ -1,0 +1,101 @@
+"""A gateway on a real socket, in a thread of this process, in front of a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import uvicorn
+
+from core_engine.text import TextModel
+from gateway.app import build_app
+from gateway.server import bind
+from gateway.settings import GatewaySettings
+from gateway.state import Gateway
+from gateway.telemetry import Telemetry
+from gateway.wire import bounded_protocol
+from tests.gateway.fake_engine import MODEL, FakeEngineClient, Script, engine_info
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class RunningGateway:
+    """What a test talks to: `http` like a client, `engine` and `gateway` from behind."""
+
+    def __init__(self, text_model: TextModel, settings: GatewaySettings) -> None:
+        self.text_model = text_model
+        self.eos = text_model.eos_token_ids[0]
+        self.engine = FakeEngineClient(engine_info(text_model.vocab_size, text_model.eos_token_ids), self.saying("Hi."))
+        self.settings = settings
+        self.listener = bind("127.0.0.1", 0)
+        self.port = self.listener.getsockname()[1]
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
+        self.gateway: Gateway
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def saying(self, *texts: str, end: bool = True, **options: Any) -> Script:
+        """A script by which sample i says texts[i] (the last one where there are fewer), then ends."""
+        spoken = [self.text_model.encode(text, add_special_tokens=False) + [self.eos] * end for text in texts]
+        return Script(tokens=lambda request, index: spoken[min(index, len(spoken) - 1)], **options)
+
+    async def _run(self) -> None:
+        telemetry = Telemetry(MODEL)
+        telemetry.start()
+        self.gateway = Gateway(self.settings, self.engine, telemetry)  # type: ignore[arg-type]
+        self.gateway.text_model = self.text_model
+        config = uvicorn.Config(
+            build_app(self.gateway),
+            http=bounded_protocol(self.settings),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=self.settings.keep_alive_seconds,
+            timeout_graceful_shutdown=1,
+        )
+        self.server = uvicorn.Server(config)
+        self._started.set()
+        await self.server.serve([self.listener])
+        self.gateway.workers.close()
+        telemetry.shutdown()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._started.wait(30)
+        while not self.server.started:
+            threading.Event().wait(0.005)
+
+    def stop(self) -> None:
+        self.http.close()
+        self.server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.http.post(path, json={"model": MODEL, **body})
+
+    def chat(self, **fields: Any) -> httpx.Response:
+        return self.post(CHAT, **{"messages": [{"role": "user", "content": "Hello"}], **fields})
+
+    def complete(self, **fields: Any) -> httpx.Response:
+        return self.post(COMPLETIONS, **{"prompt": "Hello", **fields})
+
+
+@contextmanager
+def running_gateway(text_model: TextModel, **settings: Any) -> Iterator[RunningGateway]:
+    running = RunningGateway(text_model, msgspec.structs.replace(GatewaySettings(), **settings))
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
