@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from core_engine.hookspecs import HOOKSPEC_VERSION, hookimpl
+from core_engine.hookspecs import HOOKSPEC_VERSION, NoOptions, hookimpl
 from core_engine.kv import BlockAllocator, PrefixCachingAllocator
-from core_engine.selection import NoOptions
 
 
 class PrefixCache:
