@@ -7,6 +7,7 @@ from core_engine.executor import Batch
 from core_engine.plan import IterationPlan
 from core_engine.preempting import Preempting
 from core_engine.request import Sequence, Status
+from core_engine.sharing import NO_MATCH
 from core_engine.state import EngineState
 
 
@@ -25,20 +26,31 @@ class Binding:
         started: list[Sequence] = []
         anchor = state.anchor()
         state.anchor_refused = False
-        for sequence_id, num_tokens in plan.num_tokens.items():
-            sequence = state.get(sequence_id)
-            assert sequence is not None, "a legal plan names only sequences that run or wait"
-            starts = sequence.status is Status.WAITING
-            missing = state.pool.blocks_for(sequence.num_computed_tokens + num_tokens) - len(sequence.block_table)
+        planned = [(sequence, n) for i, n in plan.num_tokens.items() if (sequence := state.get(i)) is not None]
+        starting = {sequence.id for sequence, _ in planned if sequence.status is Status.WAITING}
+        for sequence, _ in planned:
+            if sequence.id in starting:
+                # Before any block is granted, lest one that is found here be granted to another.
+                state.pool.share(sequence, self._deciding.sharing.match(sequence).blocks)
+        for sequence, num_tokens in planned:
+            starts = sequence.id in starting
+            match = self._deciding.sharing.match(sequence) if starts else NO_MATCH
+            missing = state.pool.blocks_for(sequence.num_computed_tokens + match.num_tokens + num_tokens) - len(
+                sequence.block_table
+            )
             if starts:
-                missing = max(missing, self._deciding.reserve(sequence))
+                missing = max(missing, self._deciding.reserve(sequence) - len(sequence.block_table))
             if missing > 0 and not state.pool.grow(sequence, missing):
-                self._preempting.tell_shortage("refused", sequence_id, missing)
+                self._preempting.tell_shortage("refused", sequence.id, missing)
                 state.anchor_refused |= sequence is anchor
+                if starts:
+                    state.pool.release(sequence)
                 continue
             if starts:
-                state.start(sequence)
+                state.start(sequence, match.num_tokens)
                 started.append(sequence)
+                if match.copy is not None:
+                    batch.block_copies.append((match.copy, sequence.block_table[len(match.blocks)]))
             _append_row(batch, sequence, num_tokens)
         return batch, started
 

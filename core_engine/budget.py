@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from core_engine.cost import CostModel, Load
 from core_engine.plan import IterationPlan, PrefillLimit
 from core_engine.request import Status
+from core_engine.sharing import NO_MATCH, Match
 from core_engine.view import SequenceView
 
 _UNBOUNDED = 1 << 60
@@ -19,12 +20,6 @@ class Budget:
     limits and the gates leave. What was taken makes a legal plan: `plan()`.
     """
 
-    __slots__ = (
-        "_blocks_of", "_block_size", "_closed", "_cost", "_decodes", "_exempt", "_floor_id", "_keep_blocks", "_limit",
-        "_load", "_lone_prompt", "_prompt_tokens_left", "_reserve", "_seconds_left", "_taken", "blocks_left",
-        "clamped", "held", "sequences_left", "starts_left", "token_limit", "tokens_left",
-    )  # fmt: skip
-
     def __init__(
         self,
         *,
@@ -33,6 +28,8 @@ class Budget:
         blocks_left: int,
         block_size: int,
         reserve: Callable[[SequenceView], int],
+        match: Callable[[SequenceView], Match] = lambda sequence: NO_MATCH,
+        is_free: Callable[[int], bool] = lambda block: False,
         limit: PrefillLimit = PrefillLimit(),
         exempt: Collection[int] = (),
         floor_id: int | None = None,
@@ -40,7 +37,9 @@ class Budget:
         cost: CostModel | None = None,
         decodes: Load | None = None,
     ) -> None:
-        """`exempt`: ids that gates don't hold; `floor_id`: the anchor, whose chunk no gate shrinks below a block.
+        """`match`: what a starting sequence finds computed; `is_free`: whether nobody holds a block.
+
+        `exempt`: ids that gates don't hold; `floor_id`: the anchor, whose chunk no gate shrinks below a block.
 
         `lone_prompt_tokens`: how long a prompt may be that runs alone above the token limit; 0 where the
         planner doesn't ask for it. `decodes`: load of all running decodes, against which the gates' seconds
@@ -56,6 +55,9 @@ class Budget:
         self.clamped: dict[int, int] = {}  # sequence id -> blocks it lacked
         self._block_size = block_size
         self._reserve = reserve
+        self._match = match
+        self._is_free = is_free
+        self._pinned: set[int] = set()
         self._limit = limit
         self._exempt = exempt
         self._floor_id = floor_id
@@ -79,8 +81,7 @@ class Budget:
         sequence_id = sequence.id
         taken = self._taken.get(sequence_id, 0)
         start = sequence.num_computed_tokens + taken
-        pending = sequence.num_tokens - start
-        if pending == 1 and not taken and num_tokens > 0 and self.tokens_left > 0:
+        if sequence.num_tokens - start == 1 and not taken and num_tokens > 0 and self.tokens_left > 0:
             # The common case, a running decode whose block has room, costs one comparison more.
             if start < len(sequence.block_table) * self._block_size and sequence.status is Status.RUNNING:
                 self._taken[sequence_id] = 1
@@ -88,11 +89,13 @@ class Budget:
                 return 1
         if type(num_tokens) is not int:
             raise TypeError(f"take {num_tokens!r:.40} tokens of sequence {sequence_id}: not an int")
-        wanted = min(num_tokens, pending)
-        if wanted <= 0 or sequence.status is Status.FINISHED:
-            return 0
         starts = sequence.status is Status.WAITING and not taken
-        if starts and not self._may_start(sequence_id):
+        if sequence.status is Status.FINISHED or (starts and not self._may_start(sequence)):
+            return 0
+        if sequence.status is Status.WAITING:
+            start += self._match(sequence).num_tokens
+        wanted = min(num_tokens, sequence.num_tokens - start)
+        if wanted <= 0:
             return 0
         granted = self._clamp_tokens(wanted, alone=whole and not self._taken)
         prefill = starts or sequence.num_pending_tokens > 1
@@ -101,10 +104,13 @@ class Budget:
             granted = self._clamp_by_gates(sequence_id, start, granted)
         if granted < wanted and (whole or granted <= 0):
             return 0
-        granted, blocks = self._clamp_by_blocks(sequence, start, granted, starts, gated)
+        pins = self._pins(sequence) if starts else set()
+        granted, blocks = self._clamp_by_blocks(sequence, start, granted, starts, gated, len(pins))
         if granted <= 0 or (whole and granted < wanted):
             return 0
-        self._book(sequence_id, taken + granted, granted, blocks, starts, gated)
+        self._pinned |= pins
+        self.blocks_left -= len(pins)
+        self._book(sequence, taken + granted, granted, blocks, starts, gated)
         if prefill and self._seconds_left is not None:
             self._load = self._load.plus(start, granted)
         return granted
@@ -129,8 +135,12 @@ class Budget:
         """Tokens of that sequence taken so far."""
         return self._taken.get(sequence_id, 0)
 
-    def _may_start(self, sequence_id: int) -> bool:
+    def _may_start(self, sequence: SequenceView) -> bool:
+        sequence_id = sequence.id
         if self.sequences_left <= 0:
+            return False
+        if waits := self._match(sequence).waits:
+            self.held[sequence_id] = waits
             return False
         if sequence_id in self._exempt:
             return True
@@ -174,26 +184,32 @@ class Budget:
                 high = middle - 1
         return low
 
+    def _pins(self, sequence: SequenceView) -> set[int]:
+        """Free blocks that the sequence would hold for their content."""
+        return {b for b in self._match(sequence).blocks if b not in self._pinned and self._is_free(b)}
+
     def _clamp_by_blocks(
-        self, sequence: SequenceView, start: int, wanted: int, starts: bool, gated: bool
+        self, sequence: SequenceView, start: int, wanted: int, starts: bool, gated: bool, pins: int
     ) -> tuple[int, int]:
-        """How many tokens the blocks allow, and how many new blocks they take."""
+        """How many tokens the blocks allow, and how many new blocks they take beside `pins` found ones."""
         size = self._block_size
         owned = len(sequence.block_table) + self._blocks_of.get(sequence.id, 0)
+        if starts:
+            owned = len(self._match(sequence).blocks)
         needed = max(0, -(-(start + wanted) // size) - owned)
         reserved = self._reserve(sequence) if starts else 0
-        needed = max(needed, reserved)
-        keep = self._keep_blocks if gated else 0
+        needed = max(needed, reserved - owned)
+        keep = pins + (self._keep_blocks if gated else 0)
         if needed <= self.blocks_left - keep:
             return wanted, needed
-        if needed > self.blocks_left:
-            self.clamped[sequence.id] = needed - self.blocks_left
+        if needed > self.blocks_left - pins:
+            self.clamped[sequence.id] = needed + pins - self.blocks_left
         else:
             self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
         if reserved:
             return 0, 0
         granted = min(wanted, (owned + max(0, self.blocks_left - keep)) * size - start)
-        floor = min(wanted, self._floor(sequence.id), (owned + self.blocks_left) * size - start)
+        floor = min(wanted, self._floor(sequence.id), (owned + max(0, self.blocks_left - pins)) * size - start)
         granted = max(granted, floor)
         return granted, max(0, -(-(start + granted) // size) - owned)
 
@@ -201,12 +217,13 @@ class Budget:
         """Tokens that no gate takes from the sequence: one block for the anchor, over all calls together."""
         return self._block_size - self.granted(sequence_id) if sequence_id == self._floor_id else 0
 
-    def _book(self, sequence_id: int, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
-        self._taken[sequence_id] = total
+    def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
+        self._taken[sequence.id] = total
         self.tokens_left -= granted
-        if blocks:
-            self.blocks_left -= blocks
-            self._blocks_of[sequence_id] = self._blocks_of.get(sequence_id, 0) + blocks
+        self.blocks_left -= blocks
+        found = len(self._match(sequence).blocks) if starts else 0
+        if blocks or found:
+            self._blocks_of[sequence.id] = self._blocks_of.get(sequence.id, 0) + blocks + found
         if starts:
             self.sequences_left -= 1
         if gated:

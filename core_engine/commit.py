@@ -49,7 +49,12 @@ class Commit:
         """Take in a whole batch's result."""
         for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
             sequence.in_flight = False
-            computed = sequence.num_computed_tokens = sequence.num_computed_tokens + num_tokens
+            before = sequence.num_computed_tokens
+            computed = sequence.num_computed_tokens = before + num_tokens
+            if sequence.block_hashes and before < sequence.num_prompt_tokens:
+                size = batch.block_size
+                last = min(computed // size, len(sequence.block_hashes))
+                self._state.pool.publish(sequence, before // size, last)
             if computed > sequence.max_computed_tokens:
                 sequence.max_computed_tokens = computed
         now = self._state.clock.now()
@@ -155,7 +160,7 @@ class Commit:
             finish_reason=reason,
             num_prompt_tokens=sequences[0].num_prompt_tokens,
             num_output_tokens=sum(s.num_output_tokens for s in sequences),
-            num_cached_tokens=sequences[0].num_matched_tokens,
+            num_cached_tokens=sequences[0].num_cached_tokens,
             num_preemptions=sum(s.num_preemptions for s in sequences),
             queue_seconds=None if start is None else start - arrival,
             prefill_seconds=None if start is None or first is None else first - start,

@@ -12,6 +12,7 @@ from core_engine.cost import Load
 from core_engine.panel import BadAnswer, Panel
 from core_engine.plan import IterationPlan, PrefillLimit, tightest
 from core_engine.request import Sequence
+from core_engine.sharing import Sharing
 from core_engine.state import EngineState
 from core_engine.view import SequenceView
 
@@ -44,6 +45,7 @@ class Deciding:
     def __init__(self, state: EngineState, panel: Panel) -> None:
         self._state = state
         self._panel = panel
+        self.sharing = Sharing(state)
         self._reservations: dict[int, int] = {}
         self.held: dict[int, str] = {}
         self.clamped: dict[int, int] = {}  # what blocks cut short: sequence id to blocks it lacked
@@ -85,6 +87,7 @@ class Deciding:
         """Ask the planners in turn, each with a fresh Budget, for a plan that survives the replay."""
         state = self._state
         self._reservations.clear()
+        self.sharing.forget()
         overdue = self._overdue()
         for policy, is_default, ask in self._panel.asking("plan_iteration"):
             whole = bool(getattr(policy, "whole_prompts", False))
@@ -128,6 +131,8 @@ class Deciding:
             blocks_left=state.num_free_blocks,
             block_size=state.block_size,
             reserve=self.reserve,
+            match=self.sharing.match,
+            is_free=state.pool.is_free,
             limit=limit,
             exempt=exempt,
             floor_id=anchor.id if anchor else None,

@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 
 from core_engine.budget import Budget
-from core_engine.hookspecs import HOOKSPEC_VERSION, hookimpl
+from core_engine.hookspecs import HOOKSPEC_VERSION, NoOptions, hookimpl
 from core_engine.kv import BlockAllocator, FreeListAllocator
 from core_engine.plan import Admit, IterationPlan, PrefillLimit, Reject, Shortage
 from core_engine.request import Request
-from core_engine.selection import NamedPolicy, NoOptions
+from core_engine.selection import NamedPolicy
 from core_engine.view import EngineView, SequenceView
 
 _RANGE = (HOOKSPEC_VERSION, HOOKSPEC_VERSION)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pluggy
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ PROJECT = "jitney"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`Options` of policies that have none."""
 
 
 class HookSpecs:

@@ -7,6 +7,7 @@ from collections import deque
 
 from core_engine import answers
 from core_engine.errors import InvalidRequest
+from core_engine.kv import chain_block_hashes
 from core_engine.messages import Accepted, Rejected
 from core_engine.panel import Panel
 from core_engine.plan import Reject
@@ -124,6 +125,10 @@ class Intake:
         predicted = self._panel.ask_one(
             "predict_output_tokens", answers.clamped(1, max_tokens), request, state
         ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), max_tokens)
+        hashes: tuple[bytes, ...] = ()
+        if state.pool.remembers:
+            salt = f"{request.tenant}\0{request.cache_salt}"
+            hashes = chain_block_hashes(request.prompt_token_ids, state.block_size, salt)
         sequences = [
             Sequence(
                 self._next_id + index,
@@ -134,6 +139,7 @@ class Intake:
                 arrival_seconds=state.clock.now(),
                 arrival_iteration=state.iteration,
                 predicted_output_tokens=predicted,
+                block_hashes=hashes,
             )
             for index in range(request.n)
         ]

@@ -75,10 +75,10 @@ class Sequence:
     __slots__ = (
         "arrival_iteration", "arrival_seconds", "block_hashes", "block_table", "class_name", "finish_reason",
         "first_token_seconds", "id", "in_flight", "kind", "last_planned_iteration", "last_token_seconds",
-        "max_computed_tokens", "max_tokens", "num_computed_tokens", "num_matched_tokens", "num_preemptions",
-        "num_prompt_tokens", "num_shared_blocks", "num_tokens", "predicted_output_tokens", "priority", "request",
-        "request_id", "sample_index", "sampling", "seed", "start_iteration", "start_seconds", "status", "tenant",
-        "token_ids", "weight",
+        "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens", "num_matched_tokens",
+        "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens", "predicted_output_tokens",
+        "priority", "request", "request_id", "sample_index", "sampling", "seed", "start_iteration", "start_seconds",
+        "status", "tenant", "token_ids", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -115,7 +115,8 @@ class Sequence:
         self.predicted_output_tokens = predicted_output_tokens
         self.block_table: list[int] = []
         self.block_hashes = block_hashes
-        self.num_matched_tokens = 0
+        self.num_matched_tokens = 0  # found computed at the last start
+        self.num_cached_tokens = 0  # found computed at the first start: what the client is told
         self.num_shared_blocks = 0
 
         self.status = Status.WAITING

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core_engine.errors import ConfigurationError
-from core_engine.hookspecs import HOOKSPEC_VERSION
+from core_engine.hookspecs import HOOKSPEC_VERSION, NoOptions
 
 GROUP = "jitney.policies"
 
@@ -19,10 +19,6 @@ class NamedPolicy(NamedTuple):
 
     name: str
     policy: Any
-
-
-class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For policies that have none."""
 
 
 def available_policies() -> dict[str, importlib.metadata.EntryPoint]:

@@ -81,7 +81,7 @@ class EngineState:
 
     @property
     def num_cached_idle_blocks(self) -> int:
-        return 0
+        return self.pool.num_idle_blocks
 
     @property
     def num_reserved_blocks(self) -> int:
@@ -156,12 +156,14 @@ class EngineState:
         self.anchor_stall = self.anchor_stall + 1 if current and current == self._anchor else 0
         self._anchor = current
 
-    def start(self, sequence: Sequence) -> None:
-        """WAITING to RUNNING; its first blocks have been granted."""
+    def start(self, sequence: Sequence, num_matched_tokens: int) -> None:
+        """WAITING to RUNNING; its first blocks have been granted, the first tokens found computed."""
         self.waiting_queues.remove(sequence)
         sequence.status = Status.RUNNING
+        sequence.num_computed_tokens = sequence.num_matched_tokens = num_matched_tokens
         sequence.start_iteration = self.iteration
         if sequence.start_seconds is None:
+            sequence.num_cached_tokens = num_matched_tokens
             sequence.start_seconds = self.clock.now()
             self._boardings.append((sequence.start_seconds, sequence.num_prompt_tokens))
         bisect.insort(self.running, sequence, key=_id)
@@ -171,7 +173,7 @@ class EngineState:
         """RUNNING to WAITING, to be recomputed; returns how many blocks became free."""
         self._stop_running(sequence)
         freed = self.pool.release(sequence)
-        sequence.num_computed_tokens = 0
+        sequence.num_computed_tokens = sequence.num_matched_tokens = 0
         sequence.num_preemptions += 1
         self.waiting_queues.add(sequence, self.iteration)
         self.preempted[sequence.id] = cause

@@ -1,6 +1,14 @@
-"""Blocks of key-value memory: who may hand them out, and who owns which."""
+"""Blocks of key-value memory: who may hand them out, who owns which, and what they contain."""
 
-from core_engine.kv.allocator import BlockAllocator, FreeListAllocator
+from core_engine.kv.allocator import BlockAllocator, FreeListAllocator, PrefixCachingAllocator, SharingAllocator
+from core_engine.kv.hashes import chain_block_hashes
 from core_engine.kv.pool import KVPool
 
-__all__ = ["BlockAllocator", "FreeListAllocator", "KVPool"]
+__all__ = [
+    "BlockAllocator",
+    "FreeListAllocator",
+    "KVPool",
+    "PrefixCachingAllocator",
+    "SharingAllocator",
+    "chain_block_hashes",
+]

@@ -11,10 +11,9 @@ from core_engine.request import Sequence, Status
 
 @dataclass(slots=True)
 class _Block:
-    """Content of one block: consecutive tokens of one sequence from `first_position` on."""
+    """Content of one block: tokens, and a hash of all tokens before it, on which its keys and values depend."""
 
-    sequence_id: int
-    first_position: int
+    history: int
     token_ids: list[int] = field(default_factory=list)
 
 
@@ -33,19 +32,24 @@ class SimulatedMemory:
     def execute(self, batch: Batch) -> None:
         """Write the batch's tokens to their slots, then check that every row finds all it attends to."""
         self._check_shape(batch)
-        owners: dict[int, int] = {}
+        for source, destination in batch.block_copies:
+            copied = self._blocks[source]
+            if copied is None:
+                raise IntegrityError(f"iteration {batch.iteration}: copies block {source}, which holds nothing")
+            self._blocks[destination] = _Block(copied.history, list(copied.token_ids))
+        writers: dict[int, int] = {}
         start = 0
         for row, sequence in enumerate(batch.sequences):
             end = start + batch.num_query_tokens[row]
             try:
                 self._check_row(batch, row, start, end)
-                self._check_table(sequence, batch.num_kv_tokens[row], owners)
+                self._check_table(sequence, batch.num_kv_tokens[row] - (end - start), writers)
                 self._write(sequence, batch.num_kv_tokens[row] - (end - start), batch.token_ids[start:end])
             except IntegrityError as error:
                 raise IntegrityError(f"iteration {batch.iteration}, row {row}, {sequence!r}: {error}") from None
             start = end
         for row, sequence in enumerate(batch.sequences):
-            self._read(sequence, batch.num_kv_tokens[row])
+            self._read(sequence, batch.num_kv_tokens[row], writers)
 
     def _check_shape(self, batch: Batch) -> None:
         rows, tokens = len(batch.sequences), sum(batch.num_query_tokens)
@@ -83,39 +87,52 @@ class SimulatedMemory:
         if batch.slot_mapping[start:end] != slots:
             raise IntegrityError("its slots are not those of its block table")
 
-    def _check_table(self, sequence: Sequence, num_kv_tokens: int, owners: dict[int, int]) -> None:
-        for block in sequence.block_table:
-            if not 0 <= block < self._num_blocks:
-                raise IntegrityError(f"block {block} does not exist")
-            if block in owners:
-                raise IntegrityError(f"block {block} is in the table of sequence {owners[block]} too")
-            owners[block] = sequence.id
+    def _check_table(self, sequence: Sequence, first: int, writers: dict[int, int]) -> None:
+        table = sequence.block_table
+        if len(set(table)) < len(table) or not all(0 <= block < self._num_blocks for block in table):
+            raise IntegrityError(f"its block table {table} has a block twice, or one that does not exist")
+        for block in table[first // self._block_size :]:
+            if block in writers:
+                raise IntegrityError(f"writes to block {block}, as sequence {writers[block]} does")
+            writers[block] = sequence.id
 
     def _write(self, sequence: Sequence, first: int, token_ids: list[int]) -> None:
         size, written = self._block_size, 0
+        histories = _histories(sequence.token_ids[: first + len(token_ids)], size)
         while written < len(token_ids):
             position = first + written
-            offset = position % size
+            index, offset = divmod(position, size)
             chunk = token_ids[written : written + size - offset]
-            number = sequence.block_table[position // size]
+            number = sequence.block_table[index]
             block = self._blocks[number]
             if offset == 0:
-                self._blocks[number] = _Block(sequence.id, position, chunk)
-            elif block is None or block.sequence_id != sequence.id or len(block.token_ids) < offset:
+                self._blocks[number] = _Block(histories[index], chunk)
+            elif block is None or block.history != histories[index] or len(block.token_ids) < offset:
                 raise IntegrityError(f"writes position {position} into block {number}, which lacks what comes before")
             else:
                 block.token_ids[offset:] = chunk
             written += len(chunk)
 
-    def _read(self, sequence: Sequence, num_kv_tokens: int) -> None:
+    def _read(self, sequence: Sequence, num_kv_tokens: int, writers: dict[int, int]) -> None:
         size = self._block_size
-        for index in range(-(-num_kv_tokens // size)):
-            first = index * size
-            wanted = sequence.token_ids[first : min(first + size, num_kv_tokens)]
-            block = self._blocks[sequence.block_table[index]]
-            found = block is not None and (block.sequence_id, block.first_position) == (sequence.id, first)
-            if block is None or not found or block.token_ids[: len(wanted)] != wanted:
+        tokens = sequence.token_ids[:num_kv_tokens]
+        for index, history in enumerate(_histories(tokens, size)):
+            wanted = tokens[index * size : (index + 1) * size]
+            number = sequence.block_table[index]
+            block = self._blocks[number]
+            if writers.get(number, sequence.id) != sequence.id:
+                raise IntegrityError(f"{sequence!r} reads block {number} while sequence {writers[number]} writes to it")
+            if block is None or block.history != history or block.token_ids[: len(wanted)] != wanted:
                 raise IntegrityError(
-                    f"{sequence!r} attends to positions {first} to {first + len(wanted)} in block "
-                    f"{sequence.block_table[index]}, which holds {block!r:.120}"
+                    f"{sequence!r} attends to positions {index * size} to {index * size + len(wanted)} in block "
+                    f"{number}, which holds {block!r:.120}"
                 )
+
+
+def _histories(token_ids: list[int], block_size: int) -> list[int]:
+    """For each block of the tokens, a hash of all tokens before it."""
+    history, histories = 0, []
+    for start in range(0, len(token_ids), block_size):
+        histories.append(history)
+        history = hash((history, *token_ids[start : start + block_size]))
+    return histories
