@@ -21,6 +21,7 @@ from core_engine.service.protocol import GatewayLink, Start, write_start
 _MAX_MESSAGES_AT_ONCE = 64  # before the event loop's other work has its turn
 _TRACEBACK_SECONDS = 0.5
 _STDERR = 2
+_PROGRAM = "core_engine.service.process"
 
 _log = logging.getLogger("jitney.service")
 
@@ -56,7 +57,7 @@ class Incarnation:
         )
         # A session of its own keeps a terminal's Ctrl-C away from it, from its first instruction on.
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "core_engine.service.process", str(self._directory)),
+            *(sys.executable, "-P", "-m", _PROGRAM, str(self._directory)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=_STDERR,  # whatever prints in there mustn't end up in the output of a command
             env={**os.environ, "PYTHONPATH": _search_path()},
