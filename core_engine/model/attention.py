@@ -1,0 +1,104 @@
+"""The attention function that transformers calls in every layer, and how it finds the batch it is in.
+
+A forward pass carries a ForwardPass down to the attention layers as a keyword argument. Some models
+drop keyword arguments on the way; for those it is also set aside for the duration of the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from core_engine.model.kernels import AttentionKernel, AttentionShape, KVCache
+from core_engine.model.layout import BatchLayout
+
+IMPLEMENTATION = "jitney"  # the name that transformers' AttentionInterface knows `attend` by
+
+_set_aside: ContextVar[ForwardPass | None] = ContextVar("forward_pass", default=None)
+
+
+@dataclass(slots=True)
+class AttentionSite:
+    """One call of attention in a forward pass; the n-th call of every pass is of the n-th site."""
+
+    module: torch.nn.Module
+    shape: AttentionShape
+    kernel: AttentionKernel
+    cache: KVCache
+
+
+class ForwardPass:
+    """What the attention layers need to know of the batch; lives for one pass."""
+
+    def __init__(self, layout: BatchLayout, sites: list[AttentionSite]) -> None:
+        self.layout = layout
+        self._sites = sites
+        self._next_site = 0
+        self._plans: dict[tuple[int, AttentionShape], Any] = {}
+
+    def site_of(self, module: torch.nn.Module) -> AttentionSite:
+        """The site of this call, which must come in the order that was seen at load."""
+        site = self._sites[self._next_site] if self._next_site < len(self._sites) else None
+        if site is None or site.module is not module:
+            raise RuntimeError(f"{type(module).__name__} attends out of the order that was seen at load")
+        self._next_site += 1
+        return site
+
+    def plan_for(self, site: AttentionSite) -> tuple[Any, AttentionShape]:
+        """The kernel's plan for layers like this one, made at the first of them, and the shape it is for."""
+        shape = replace(site.shape, reach=self.layout.effective(site.shape.reach))
+        key = (id(site.kernel), shape)
+        if key not in self._plans:
+            self._plans[key] = site.kernel.plan(self.layout, shape, site.cache.null_block)
+        return self._plans[key], shape
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Let attention find this pass without being handed it."""
+        token = _set_aside.set(self)
+        try:
+            yield
+        finally:
+            _set_aside.reset(token)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: object,
+    *,
+    forward_pass: ForwardPass | None = None,
+    s_aux: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of one layer over the flattened batch, as AttentionInterface wants it.
+
+    Query, key and value are `[1, heads, total_tokens, size]`, the answer is
+    `[1, total_tokens, heads, value_size]`; idle tokens get zeros. Scaling, soft-cap and reach are
+    the site's, seen when the model was loaded.
+    """
+    forward_pass = forward_pass or _set_aside.get()
+    if forward_pass is None:
+        raise RuntimeError("attention was called outside a forward pass of the executor")
+    site = forward_pass.site_of(module)
+    layout = forward_pass.layout
+    n = layout.num_tokens
+    by_token = [states[0].transpose(0, 1)[:n] for states in (query, key, value)]
+    output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+    output[:, n:] = 0
+    if n:
+        plan, shape = forward_pass.plan_for(site)
+        site.kernel.write(by_token[1], by_token[2], site.cache, layout)
+        site.kernel.attend(by_token[0], site.cache, plan, shape, s_aux, output[0, :n])
+    return output, None
+
+
+AttentionInterface.register(IMPLEMENTATION, attend)

@@ -1,0 +1,108 @@
+"""TransformersExecutor: one forward pass of a transformers model over a flattened batch."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core_engine.executor import Batch, BatchResult, ModelSpec
+from core_engine.model.attention import AttentionSite, ForwardPass
+from core_engine.model.layout import BatchLayout
+from core_engine.model.sampler import Sampled, Sampler
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """A pass that was submitted; `done` is what to wait for on a GPU."""
+
+    sample_rows: list[int]
+    sampled: Sampled | None
+    done: torch.cuda.Event | None
+
+
+class TransformersExecutor:
+    """Executor over any transformers decoder whose only operation across tokens is attention.
+
+    `hands_down_pass`: the model passes keyword arguments on to attention.
+    """
+
+    def __init__(
+        self, model: Any, spec: ModelSpec, sites: list[AttentionSite], sampler: Sampler, *, hands_down_pass: bool
+    ) -> None:
+        self._model = model
+        self._spec = spec
+        self._sites = sites
+        self._sampler = sampler
+        self._hands_down_pass = hands_down_pass
+        self._device = torch.device(model.device)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What is loaded."""
+        return self._spec
+
+    @property
+    def kernel_names(self) -> list[str]:
+        """The attention kernels in use."""
+        return sorted({site.kernel.name for site in self._sites})
+
+    @torch.inference_mode()
+    def submit(self, batch: Batch) -> _InFlight:
+        """Start one pass, sampling included. Nothing here waits for a GPU; a CPU is done when it returns."""
+        logits = self.logits(batch)
+        if logits is None:
+            return _InFlight([], None, None)
+        places = {row: place for place, row in enumerate(batch.sample_rows)}
+        sampled = self._sampler.sample(
+            logits,
+            [batch.sequences[row] for row in batch.sample_rows],
+            {places[row]: mask for row, mask in batch.logits_masks.items() if row in places},
+        )
+        if self._device.type == "cpu":
+            return _InFlight(batch.sample_rows, sampled, None)
+        sampled.to_host()
+        done = torch.cuda.Event()
+        done.record()
+        return _InFlight(batch.sample_rows, sampled, done)
+
+    def collect(self, handle: object) -> BatchResult:
+        """Wait for the pass, the only time a device is waited for, and return its tokens."""
+        assert isinstance(handle, _InFlight)
+        if handle.done is not None:
+            handle.done.synchronize()
+        if handle.sampled is None:
+            return BatchResult([])
+        token_ids, logprobs, failures = handle.sampled.fetch()
+        return BatchResult(
+            token_ids, logprobs, {handle.sample_rows[place]: reason for place, reason in failures.items()}
+        )
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch) -> torch.Tensor | None:
+        """Logits `[sample_rows, vocab_size]` of a batch, whose keys and values are written; None without rows."""
+        layout = BatchLayout(batch, self._device)
+        if layout.copies is not None:
+            self._copy_blocks(*layout.copies)
+        if layout.num_tokens + layout.num_idle == 0:
+            return None
+        forward_pass = ForwardPass(layout, self._sites)
+        handed = {"forward_pass": forward_pass} if self._hands_down_pass else {}
+        # A pass that samples nothing still goes through the last layer, for one row that nobody reads.
+        rows = layout.sample_index if batch.sample_rows else layout.sample_index.new_zeros(1)
+        with nullcontext() if self._hands_down_pass else forward_pass.set_aside():
+            output = self._model(
+                input_ids=layout.token_ids,
+                position_ids=layout.position_ids,
+                use_cache=False,
+                logits_to_keep=rows,
+                **handed,
+            )
+        return output.logits[0] if batch.sample_rows else None
+
+    def _copy_blocks(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+        for site in self._sites:
+            for paged in (site.cache.keys, site.cache.values):
+                paged.index_copy_(0, destinations, paged.index_select(0, sources))

@@ -1,0 +1,123 @@
+"""From a model's directory to an executor that can run it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from core_engine.config import EngineConfig
+from core_engine.errors import ModelError
+from core_engine.executor import ModelSpec
+from core_engine.model import facts, memory
+from core_engine.model.attention import AttentionSite
+from core_engine.model.devices import choose_device, choose_dtype
+from core_engine.model.executor import TransformersExecutor
+from core_engine.model.kernels import KernelRegistry
+from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
+from core_engine.model.reference import ReferenceAttention
+from core_engine.model.sampler import Sampler
+from core_engine.model.tracing import TracedCall, trace_attention
+
+_log = logging.getLogger("jitney.model")
+
+
+def load_model(config: EngineConfig, directory: Path) -> Any:
+    """The transformers model with its weights on the chosen device, in the chosen format. Raises ModelError."""
+    device = choose_device(config)
+    dtype = choose_dtype(config, device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    transformers.logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=dtype,
+            attn_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except Exception as error:
+        raise ModelError(
+            f"{directory} can't be loaded by transformers {transformers.__version__}: {type(error).__name__}: {error}"
+        ) from error
+    return model.to(device).eval()
+
+
+class Assembly:
+    """What is learnt of a model on the way to its executor."""
+
+    def __init__(self, model: Any, config: EngineConfig, kernels: KernelRegistry | None = None) -> None:
+        """Traces the model's attention and packs its linear layers. Raises ModelError."""
+        self.model = model
+        self._config = config
+        self._kernels = kernels or default_kernels()
+        self._row_flops = facts.row_flops(model)
+        self._activation_bytes = facts.activation_bytes_per_token(model)
+        self._calls = _trace_packed(model)
+
+    def executor(self, name: str) -> TransformersExecutor:
+        """The executor, with memory for keys and values allocated. Raises ModelError where there is too little."""
+        config, model = self._config, self.model
+        device = torch.device(model.device)
+        shapes = [call.shape for call in self._calls]
+        bytes_per_token = memory.kv_bytes_per_token(shapes)
+        max_model_len = facts.max_model_len(model.config, config)
+        free_bytes = memory.free_bytes(device)
+        num_blocks = memory.num_kv_blocks(config, bytes_per_token, max_model_len, device)
+        caches = memory.allocate_caches(shapes, num_blocks, config.block_size, device)
+        left_bytes = free_bytes - num_blocks * config.block_size * bytes_per_token
+        spec = ModelSpec(
+            name=name,
+            architecture=type(model).__name__,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=device.type,
+            vocab_size=model.get_input_embeddings().weight.shape[0],
+            max_model_len=max_model_len,
+            num_blocks=num_blocks,
+            block_size=config.block_size,
+            kv_bytes_per_token=bytes_per_token,
+            eos_token_ids=facts.eos_token_ids(model),
+            row_flops=self._row_flops,
+            attention_flops=facts.attention_flops(shapes),
+            max_lone_prompt_tokens=max(config.token_limit, left_bytes // 2 // self._activation_bytes),
+        )
+        _log.info(
+            "keys and values: %s blocks of %d tokens, %s tokens in all, %s bytes per token; longest context %s tokens",
+            *(f"{num_blocks:,}", config.block_size, f"{num_blocks * config.block_size:,}", f"{bytes_per_token:,}"),
+            f"{min(max_model_len, num_blocks * config.block_size):,}",
+        )
+        sites = [
+            AttentionSite(call.module, call.shape, self._kernels.attention_for(call.shape), cache)
+            for call, cache in zip(self._calls, caches, strict=True)
+        ]
+        return TransformersExecutor(
+            model,
+            spec,
+            sites,
+            Sampler(spec.eos_token_ids),
+            hands_down_pass=all(call.was_handed_pass for call in self._calls),
+        )
+
+
+def default_kernels() -> KernelRegistry:
+    """The kernels that need nothing but torch."""
+    kernels = KernelRegistry()
+    kernels.register(ReferenceAttention())
+    return kernels
+
+
+def _trace_packed(model: Any) -> list[TracedCall]:
+    """Pack the linear layers if the processor gains by it and the model's code can do with it; then trace."""
+    if can_pack(model.dtype, torch.device(model.device)):
+        pack_linears(model)
+        try:
+            return trace_attention(model)
+        except ModelError:
+            unpack_linears(model)
+    return trace_attention(model)

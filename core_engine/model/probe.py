@@ -1,0 +1,75 @@
+"""The probe after loading: a mixed batch must give each sequence what it gets alone.
+
+Two sequences run in chunks, mixed with each other and with idle rows, over scattered blocks; each
+runs alone through transformers' own attention. A model that mixes tokens by anything but attention,
+or attends in a way that was not understood, differs at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from core_engine.errors import ModelError
+from core_engine.model.attention import IMPLEMENTATION
+from core_engine.model.driver import HandDriver
+from core_engine.model.executor import TransformersExecutor
+
+# Of the differences' size relative to the spread of the logits. Rounding in another order stays far below
+# (0.06 in bfloat16, say); a model that mixes sequences up is far above.
+_TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.2, torch.float16: 0.03}
+_CHUNKS = (7, 1, 5, 2, 1, 11, 3)
+
+
+def probe(model: Any, executor: TransformersExecutor) -> float:
+    """How far mixed and lone logits are apart, relative to the spread of the logits.
+
+    Raises ModelError if it is beyond what rounding explains. Needs the executor's KV blocks for itself.
+    """
+    spec = executor.spec
+    vocab_size = min(spec.vocab_size, 50_000)
+    long, short = (
+        [(31 * i * i + step * i + 11) % vocab_size for i in range(length)]
+        for step, length in _lengths(spec.block_size, min(spec.max_model_len, spec.num_blocks // 2 * spec.block_size))
+    )
+    reference = {id(tokens): _alone(model, tokens) for tokens in (long, short)}
+    driver = HandDriver(spec)
+    first, second = driver.sequence(long), driver.sequence(short)
+    differences, spreads = [], []
+    while pending := [s for s in (first, second) if s.num_pending_tokens]:
+        plan = [(s, min(s.num_pending_tokens, _CHUNKS[s.num_computed_tokens % len(_CHUNKS)])) for s in pending]
+        batch = driver.bind(plan, sample_all=True, idle_rows=2)
+        logits = executor.logits(batch)
+        assert logits is not None
+        driver.advance(batch)
+        for row, sequence in enumerate(pending):
+            expected = reference[id(long if sequence is first else short)][sequence.num_computed_tokens - 1]
+            differences.append((logits[row].float() - expected).norm())
+            spreads.append((expected - expected.mean()).norm())
+    deviation = float(torch.stack(differences).norm() / torch.stack(spreads).norm())
+    tolerance = _TOLERANCES[model.dtype]
+    if not deviation <= tolerance:  # NaN included
+        raise ModelError(
+            f"{type(model).__name__} can't be served: in a mixed batch its logits differ from those of each sequence "
+            f"alone by {deviation:.2g} of their spread, where {tolerance} would be rounding. It mixes tokens by "
+            "something else than attention, or attends in a way that isn't understood"
+        )
+    return deviation
+
+
+def _lengths(block_size: int, max_tokens: int) -> list[tuple[int, int]]:
+    """(step, length) of the two sequences: more than a block where there is room, and less than one."""
+    return [(7, min(block_size + 9, max_tokens)), (5, min(block_size // 2 + 3, max_tokens))]
+
+
+@torch.inference_mode()
+def _alone(model: Any, tokens: list[int]) -> torch.Tensor:
+    """Float32 logits `[tokens, vocab_size]` of one sequence by transformers alone."""
+    model.set_attn_implementation("eager")
+    try:
+        token_ids = torch.tensor([tokens], device=model.device)
+        positions = torch.arange(len(tokens), device=model.device).unsqueeze(0)
+        return model(input_ids=token_ids, position_ids=positions, use_cache=False).logits[0].float()
+    finally:
+        model.set_attn_implementation(IMPLEMENTATION)

@@ -1,0 +1,105 @@
+"""Sampler: from the logits of a batch to one token a row, everything vectorised over the rows.
+
+What no row asks for is not computed: a batch that is greedy throughout takes an argmax.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from core_engine.messages import TokenLogprobs
+from core_engine.model import drawing, masks, penalties
+from core_engine.model.layout import upload
+from core_engine.model.logprobs import Logprobs, raw_logprobs
+from core_engine.model.randomness import uniforms
+from core_engine.request import SamplingParams, Sequence
+
+_NOT_FINITE = -1
+_NOTHING_ALLOWED = -2
+_REASONS = {
+    _NOT_FINITE: "the model computed logits that are not finite",
+    _NOTHING_ALLOWED: "no token is left to choose from: masks and bans exclude the whole vocabulary",
+}
+
+
+@dataclass(slots=True)
+class Sampled:
+    """What was sampled, on the device until `fetch`ed."""
+
+    token_ids: torch.Tensor  # [rows]; a negative one says why there is none
+    logprobs: Logprobs | None
+
+    def to_host(self) -> None:
+        """Start the copies to the host, without waiting for them."""
+        self.token_ids = self.token_ids.to("cpu", non_blocking=True)
+        if self.logprobs is not None:
+            self.logprobs.to_host()
+
+    def fetch(self) -> tuple[list[int], list[TokenLogprobs | None], dict[int, str]]:
+        """Token ids (-1 where there is none), log-probabilities (empty if nobody asked), and failures by row."""
+        token_ids = self.token_ids.tolist()
+        failures = {row: _REASONS[token] for row, token in enumerate(token_ids) if token < 0}
+        logprobs = [] if self.logprobs is None else self.logprobs.fetch(len(token_ids))
+        return [max(token, -1) for token in token_ids], logprobs, failures
+
+
+class Sampler:
+    """Draws by the SamplingParams of each row; holds no state, so a row's token depends on that row alone."""
+
+    def __init__(self, eos_token_ids: tuple[int, ...]) -> None:
+        self._eos_token_ids = eos_token_ids
+
+    def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]) -> Sampled:
+        """Sample from `logits` `[rows, vocab_size]` of any float type, one row a sequence.
+
+        `bitmasks`: row -> allowed tokens. Where the logits hold NaN or +inf, or nothing is allowed,
+        the row has no token and the others are not touched by it.
+        """
+        finite = logits.amax(-1).isfinite()
+        logprobs_wanted = [
+            (row, s.sampling.logprobs) for row, s in enumerate(sequences) if s.sampling.logprobs is not None
+        ]
+        adjusted, allowed = self._adjust(logits, sequences, bitmasks)
+        token_ids = adjusted.argmax(-1)
+        drawn = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature > 0.0]
+        if drawn:
+            token_ids = self._draw(adjusted, token_ids, [sequences[row] for row in drawn], drawn)
+        logprobs = raw_logprobs(logits, token_ids, logprobs_wanted) if logprobs_wanted else None
+        if allowed is not None:
+            token_ids = token_ids.masked_fill(~allowed, _NOTHING_ALLOWED)
+        return Sampled(token_ids.masked_fill(~finite, _NOT_FINITE), logprobs)
+
+    def _adjust(
+        self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits after penalties, biases, bans and masks, and which rows have anything left (None: all)."""
+        penalised = [row for row, sequence in enumerate(sequences) if not penalties.is_neutral(sequence)]
+        restrained = bool(bitmasks) or any(_is_restrained(sequence.sampling) for sequence in sequences)
+        if not penalised and not restrained:
+            return logits.float(), None
+        adjusted = logits.to(torch.float32, copy=True)
+        penalties.adjust(adjusted, sequences)
+        masks.ban(adjusted, sequences, self._eos_token_ids)
+        masks.restrict(adjusted, sequences, bitmasks)
+        return adjusted, adjusted.amax(-1) > float("-inf")
+
+    @staticmethod
+    def _draw(
+        adjusted: torch.Tensor, token_ids: torch.Tensor, sequences: list[Sequence], rows: list[int]
+    ) -> torch.Tensor:
+        numbers = uniforms(
+            [s.seed for s in sequences], [s.sample_index for s in sequences], [s.num_tokens for s in sequences]
+        )
+        index = upload(torch.tensor(rows), adjusted.device)
+        chosen = drawing.draw(
+            adjusted.index_select(0, index),
+            [s.sampling for s in sequences],
+            upload(torch.from_numpy(numbers), adjusted.device),
+        )
+        return token_ids.index_copy(0, index, chosen)
+
+
+def _is_restrained(sampling: SamplingParams) -> bool:
+    return bool(sampling.min_tokens or sampling.bad_words_token_ids or sampling.allowed_token_ids is not None)
