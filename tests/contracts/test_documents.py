@@ -55,6 +55,11 @@ def test_documents_name_make_targets_that_exist() -> None:
     assert named <= targets
 
 
+def test_every_example_is_listed() -> None:
+    listed = (ROOT / "examples" / "README.md").read_text()
+    assert not [path.name for path in (ROOT / "examples").glob("*.py") if f"[{path.name}]" not in listed]
+
+
 def test_the_readme_names_options_that_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", README)) - {"--help"}
     existing = {option for parameter in serve.params for option in parameter.opts}
