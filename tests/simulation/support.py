@@ -16,7 +16,8 @@ from core_engine.lab.simulated import SimulatedModel
 from core_engine.plan import IterationRecord
 from core_engine.request import Request, SamplingParams
 from core_engine.testkit import VOCAB_SIZE, simulated_engine
-from tests.simulation.hostile import MISDEEDS, Hostile
+from tests.simulation.hostile import Hostile
+from tests.simulation.misdeeds import MISDEEDS
 
 
 @dataclass(frozen=True)
