@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core_engine.budget import Budget
@@ -92,7 +92,6 @@ def traffics(draw: st.DrawFn) -> Traffic:
     return Traffic(machine, draw(st.integers(1, 60)), draw(st.integers(1, 6)), draw(st.integers(0, 1 << 32)))
 
 
-@settings(max_examples=25)
 @given(traffics(), hostilities())
 def test_nobody_waits_beyond_the_bound(traffic: Traffic, hostile: Hostile) -> None:
     recorder = Recorder()
