@@ -49,9 +49,7 @@ def test_any_key_opens(guarded: RunningGateway, header: str) -> None:
     assert guarded.http.get("/v1/models", headers={"authorization": header}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "header", ["Bearer sk-firs", "Bearer sk-first2", "Basic sk-first", "sk-first", "Bearer", ""]
-)
+@pytest.mark.parametrize("header", ["Bearer sk-firs", "Bearer sk-first2", "Basic sk-first", "sk-first", "Bearer", ""])
 def test_nothing_else_does(guarded: RunningGateway, header: str) -> None:
     response = guarded.http.get("/v1/models", headers={"authorization": header})
     assert response.status_code == 401
