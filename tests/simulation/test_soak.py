@@ -125,6 +125,7 @@ def soak(churn: Churn, iterations: int) -> None:
 POLICIES = [["paged:headroom=0"], ["prefix_cache", "paged:headroom=0"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policies", POLICIES)
 def test_five_thousand_iterations_of_churn(policies: list[str]) -> None:
     soak(Churn(policies, check_every=10), 5_000)
