@@ -55,6 +55,7 @@ def serve(**options: Any) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("jitney").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about clients
     try:
         settings = msgspec.convert(_gateway_options(options), GatewaySettings)
         config = msgspec.convert({name: value for name, value in options.items() if value is not None}, EngineConfig)
