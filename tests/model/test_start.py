@@ -175,6 +175,15 @@ def test_a_verdict_is_kept_until_the_model_changes(
         load(directory)
 
 
+def test_without_a_cache_every_start_probes(
+    model_directory: MakeDirectory, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.mkdir()
+    cache.write_text("a file where the directory should be")
+    load(model_directory())
+    assert "verdict can't be kept" in caplog.text
+
+
 def test_a_verdict_does_not_hold_for_another_format(
     model_directory: MakeDirectory, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
