@@ -50,7 +50,7 @@ class Collector:
                 pass
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.01))
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> None:
