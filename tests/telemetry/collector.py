@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import time
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -61,6 +62,13 @@ class Collector:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+    def wait_for_all(self, seconds: float) -> None:
+        """Wait until both kinds of export have been answered."""
+        deadline = time.monotonic() + seconds
+        while not (self.traces and self.metrics):
+            assert time.monotonic() < deadline, "an export is missing"
+            time.sleep(0.01)
 
     def spans(self) -> list[Any]:
         return [
