@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -34,7 +35,8 @@ async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
     async with contextlib.AsyncExitStack() as cleanup:
         listener = cleanup.enter_context(bind(settings.host, settings.port))
         client = EngineClient(config)
-        telemetry = Telemetry(config.served_model_name or config.model, engine_state=lambda: client.state)
+        # The engine will say its name; until then no path of this machine becomes a label.
+        telemetry = Telemetry(config.served_model_name or Path(config.model).name, engine_state=lambda: client.state)
         telemetry.start()
         cleanup.callback(telemetry.shutdown)
         client.listeners.append(telemetry.observe)
