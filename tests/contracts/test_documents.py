@@ -12,6 +12,7 @@ from core_engine.executor import ModelSpec
 from core_engine.hookspecs import PROJECT
 from core_engine.lab.simulated import SimulatedExecutor
 from core_engine.selection import NamedPolicy, build_policy
+from gateway.commands.bench import bench
 from gateway.commands.serve import serve
 from gateway.telemetry.names import METRICS, Metric
 from tests.contracts.tree import ROOT, all_files
@@ -62,7 +63,8 @@ def test_every_example_is_listed() -> None:
 
 def test_the_readme_names_options_that_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", README)) - {"--help"}
-    existing = {option for parameter in serve.params for option in parameter.opts}
+    parameters = [*serve.params, *(parameter for command in bench.commands.values() for parameter in command.params)]
+    existing = {option for parameter in parameters for option in parameter.opts}
     assert named, "the README names no option"
     assert named <= existing
 
