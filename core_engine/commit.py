@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core_engine.executor import Batch, BatchResult
 from core_engine.messages import Outcome, SequenceOutput, TokenLogprobs
+from core_engine.objectives import Attainment
 from core_engine.panel import Panel
 from core_engine.request import FinishReason, Request, Sequence
 from core_engine.state import EngineState, RequestState
@@ -33,8 +34,9 @@ class Outbox:
 class Commit:
     """Advances sequences, finishes them and their requests, and tells policies of the finished."""
 
-    def __init__(self, state: EngineState, panel: Panel, outbox: Outbox) -> None:
+    def __init__(self, state: EngineState, panel: Panel, outbox: Outbox, attainment: Attainment) -> None:
         self._state = state
+        self._attainment = attainment
         self._panel = panel
         self._outbox = outbox
         self.finished: dict[int, str] = {}  # of this iteration: sequence id -> reason
@@ -147,6 +149,7 @@ class Commit:
             del self._state.requests[sequence.request_id]
             outcome = self._outcome(request_state, reason)
             self._outbox.finished.append(outcome)
+            self._attainment.record(request_state.request.class_name, outcome)
             self._panel.tell("on_request_finished", request_state.request, outcome, self._state)
 
     def _outcome(self, request_state: RequestState, reason: FinishReason) -> Outcome:

@@ -74,12 +74,10 @@ class Deciding:
         """Blocks that the sequence takes at once when it starts; asked once an iteration and sequence."""
         reserved = self._reservations.get(sequence.id)
         if reserved is None:
-            blocks_for = self._state.pool.blocks_for
-            check = answers.clamped(0, blocks_for(sequence.num_prompt_tokens + sequence.max_tokens))
-            reserved = self._panel.ask_one("reserve_blocks", check, sequence, self._state) or 0
+            reserved = ask_reservation(self._panel, self._state, sequence)
             if sequence.id in self._state.protected:
                 # Whoever boards because overdue must reach its next token without a further block.
-                reserved = max(reserved, blocks_for(sequence.num_tokens))
+                reserved = max(reserved, self._state.pool.blocks_for(sequence.num_tokens))
             self._reservations[sequence.id] = reserved
         return reserved
 
@@ -156,6 +154,12 @@ class Deciding:
     def _lone_prompt_tokens(self) -> int:
         longest = self._state.spec.max_lone_prompt_tokens
         return self._state.spec.max_model_len if longest is None else longest
+
+
+def ask_reservation(panel: Panel, state: EngineState, sequence: SequenceView) -> int:
+    """Blocks that policies want the sequence to take at once."""
+    most = state.pool.blocks_for(sequence.num_prompt_tokens + sequence.max_tokens)
+    return panel.ask_one("reserve_blocks", answers.clamped(0, most), sequence, state) or 0
 
 
 class _Replay:

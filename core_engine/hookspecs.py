@@ -133,6 +133,14 @@ class HookSpecs:
         """
 
     @hookspec
+    def on_adopt(self, view: EngineView) -> None:
+        """Tell, when a swap puts this policy in force, and again if a roll-back does; not at start."""
+
+    @hookspec
+    def on_retire(self, view: EngineView) -> None:
+        """Tell, when a swap or a roll-back takes this policy out of force; it may come back."""
+
+    @hookspec
     def on_memory_shortage(self, event: MemoryShortage, view: EngineView) -> None:
         """Tell, when it happens: somebody asked for blocks and didn't get them."""
 

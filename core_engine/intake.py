@@ -117,8 +117,8 @@ class Intake:
         return max(1, min(wanted, room))
 
     def _runs_whole_prompts(self) -> bool:
-        planners = self._panel.implementations("plan_iteration")
-        return bool(getattr(planners[0][1], "whole_prompts", False))
+        planner = self._panel.first("plan_iteration")
+        return planner is not None and bool(getattr(planner.instance, "whole_prompts", False))
 
     def _enter(self, request: Request, max_tokens: int) -> None:
         state = self._state

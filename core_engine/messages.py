@@ -6,6 +6,8 @@ engine's incarnation it belongs to; a message of another epoch is dropped.
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import msgspec
 
 from core_engine.config import EngineConfig
@@ -126,7 +128,31 @@ class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
     memory_shortages: dict[str, int] = {}  # by cause
     policy_faults: dict[str, int] = {}  # by policy
     decision_seconds: dict[str, float] = {}  # by "hook/policy"
+    attainment: dict[str, tuple[int, int]] = {}  # by class: finished requests that met their objective, and all
     cost_model_error: float = 0.0  # mean relative error on iterations not yet learnt
+
+
+class PolicyEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the policies in force; `policies` are the specifications in force after it."""
+
+    kind: Literal["adopted", "confirmed", "rolled_back", "retired"]
+    version: int
+    iteration: int
+    policies: tuple[str, ...]
+    reason: str = ""
+
+
+class PolicyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy in force; totals since start."""
+
+    name: str
+    spec: str
+    options: dict[str, Any]
+    is_default: bool
+    hooks: list[str]
+    faults: int
+    decision_seconds: float
+    promised_wait_iterations: int | None = None
 
 
 class IterationOutput(msgspec.Struct, tag="iteration", frozen=True, kw_only=True):
@@ -138,6 +164,7 @@ class IterationOutput(msgspec.Struct, tag="iteration", frozen=True, kw_only=True
     rejected: list[Rejected] = []
     outputs: list[SequenceOutput] = []
     finished: list[Outcome] = []
+    policy_events: list[PolicyEvent] = []
     stats: IterationStats | None = None
 
 

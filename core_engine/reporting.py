@@ -10,6 +10,7 @@ from core_engine.cost import Load
 from core_engine.deciding import Deciding
 from core_engine.executor import Batch
 from core_engine.messages import EngineInfo, IterationStats
+from core_engine.objectives import Attainment
 from core_engine.panel import Panel
 from core_engine.plan import IterationRecord
 from core_engine.request import Sequence
@@ -19,8 +20,9 @@ from core_engine.state import EngineState
 class Reporting:
     """Watches one iteration after the other; `before`, `executed` and `after` are called in that order."""
 
-    def __init__(self, state: EngineState, panel: Panel) -> None:
+    def __init__(self, state: EngineState, panel: Panel, attainment: Attainment) -> None:
         self._state = state
+        self._attainment = attainment
         self._panel = panel
         self._started_seconds = 0.0
         self._ended_seconds: float | None = None  # None while there was no work in between
@@ -85,6 +87,7 @@ class Reporting:
             memory_shortages=state.shortages,
             policy_faults=faults,
             decision_seconds=decision_seconds,
+            attainment=self._attainment.drain_counts(),
             cost_model_error=cost.error,
         )
 
@@ -102,7 +105,7 @@ class Reporting:
             num_blocks=spec.num_blocks,
             kv_bytes_per_token=spec.kv_bytes_per_token,
             eos_token_ids=spec.eos_token_ids,
-            policies=self._panel.describe(),
+            policies=self._panel.set.names(),
             policy_version=self._panel.version,
             config=config,
         )

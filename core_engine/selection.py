@@ -15,10 +15,15 @@ GROUP = "jitney.policies"
 
 
 class NamedPolicy(NamedTuple):
-    """A policy object and the name it goes by in configuration, logs and metrics."""
+    """A policy object and the name it goes by in configuration, logs and metrics.
+
+    `spec` and `options` are what it was built from, where it was built by name.
+    """
 
     name: str
     policy: Any
+    spec: str = ""
+    options: msgspec.Struct | None = None
 
 
 def available_policies() -> dict[str, importlib.metadata.EntryPoint]:
@@ -46,12 +51,13 @@ def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
             policy_class = known[name].load()
         except Exception as error:
             raise ConfigurationError(f"policy {name!r} ({known[name].value}) can't be loaded: {error!r}") from error
-        built.append(NamedPolicy(name, build_policy(name, policy_class, text, seed)))
+        options, policy = build_policy(name, policy_class, text, seed)
+        built.append(NamedPolicy(name, policy, spec, options))
     return built
 
 
-def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> Any:
-    """One policy object from its class and the text of its options."""
+def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> tuple[msgspec.Struct, Any]:
+    """The options and the policy object, from its class and the text of its options."""
     low, high = getattr(policy_class, "hookspec_range", (HOOKSPEC_VERSION, HOOKSPEC_VERSION))
     if not low <= HOOKSPEC_VERSION <= high:
         raise ConfigurationError(
@@ -71,7 +77,7 @@ def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> A
             raise ConfigurationError(f"policy {name!r}: option {option}={value!r} is wrong: {error}") from error
     try:
         options = msgspec.convert(given, options_type, strict=False)
-        return policy_class(options, seed)
+        return options, policy_class(options, seed)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise ConfigurationError(f"policy {name!r} with options {option_text!r}: {error}") from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from typing import Any
 
 from core_engine.clock import Clock
 from core_engine.config import EngineConfig
@@ -12,6 +11,7 @@ from core_engine.cost import CostModel
 from core_engine.errors import IntegrityError
 from core_engine.executor import ModelSpec
 from core_engine.kv import KVPool
+from core_engine.objectives import Objective
 from core_engine.predict import OutputPredictor
 from core_engine.request import Request, Sequence, Status
 from core_engine.waiting import WaitingQueue, WaitingQueues
@@ -125,8 +125,8 @@ class EngineState:
         return {}
 
     @property
-    def class_targets(self) -> dict[str, Any]:
-        return {}
+    def class_targets(self) -> dict[str, Objective]:
+        return self.config.objectives
 
     def get(self, sequence_id: int) -> Sequence | None:
         """The running or waiting sequence of that id."""

@@ -57,8 +57,8 @@ class KVPool:
 
         False where the pool or the allocator has not that many; what it granted is returned.
         """
-        if num_blocks > self.num_free_blocks:
-            return False
+        if num_blocks <= 0 or num_blocks > self.num_free_blocks:
+            return num_blocks <= 0
         granted = self._allocate(num_blocks)
         if len(granted) < num_blocks and self.num_free_blocks == self.num_blocks - len(sequence.block_table):
             # Nobody else holds a block, so no fragmentation can explain the refusal.
@@ -121,17 +121,22 @@ class KVPool:
 
     def release(self, sequence: Sequence) -> int:
         """Let go of all blocks of the sequence; returns how many became free."""
+        return self.shrink(sequence, 0)
+
+    def shrink(self, sequence: Sequence, num_blocks: int) -> int:
+        """Let go of all blocks but the first `num_blocks`; returns how many became free."""
         freed = []
-        for block in sequence.block_table:
+        for block in sequence.block_table[num_blocks:]:
             holders = self._holders[block]
             holders.remove(sequence)
+            if holders:
+                sequence.num_shared_blocks -= 1
             if len(holders) == 1:
                 holders[0].num_shared_blocks -= 1
             if not holders:
                 freed.append(block)
                 self.num_idle_blocks += self._content[block] is not None
-        sequence.block_table = []
-        sequence.num_shared_blocks = 0
+        del sequence.block_table[num_blocks:]
         self.num_free_blocks += len(freed)
         self._give_back(freed)
         return len(freed)
