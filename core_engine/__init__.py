@@ -16,6 +16,7 @@ from core_engine.errors import (
     ModelError,
     Overloaded,
 )
+from core_engine.loading import prepare_model
 from core_engine.messages import (
     Accepted,
     EngineFailed,
@@ -67,4 +68,5 @@ __all__ = [
     "TokenLogprobs",
     "VirtualClock",
     "available_policies",
+    "prepare_model",
 ]

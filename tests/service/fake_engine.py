@@ -38,7 +38,7 @@ def raising_step(engine: Engine) -> Any:
 
 
 def slow_load(*arguments: Any) -> Path:
-    time.sleep(1)
+    time.sleep(0.5)
     return Path(read_start(Path(sys.argv[1])).config.model)
 
 

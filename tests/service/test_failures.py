@@ -81,20 +81,19 @@ async def test_a_hung_engine_is_ended_and_replaced(start_client: StartClient, mo
 
 
 async def test_an_idle_engine_does_not_hang(start_client: StartClient, model: Path) -> None:
-    client = await start_client(model, patience=Patience(hang_seconds=0.1))
+    client = await start_client(model, patience=Patience(hang_seconds=0.5))
     await client.wait_ready()
-    for id in ("a", "b"):
-        assert len(await tokens_of(await client.submit(request(client, id)))) == 20
-        await asyncio.sleep(0.4)
+    await asyncio.sleep(0.8)
+    assert len(await tokens_of(await client.submit(request(client, "a")))) == 20
     assert client.epoch == 1
 
 
 async def test_a_slow_gateway_does_not_take_the_engine_for_hung(start_client: StartClient, model: Path) -> None:
-    client = await start_client(model, patience=Patience(hang_seconds=0.2))
+    client = await start_client(model, patience=Patience(hang_seconds=0.5))
     await client.wait_ready()
-    ticket = await client.submit(request(client, "a", max_tokens=200))
-    subprocess.run(["sleep", "0.6"], check=True)  # noqa: ASYNC221 - the loop stands still, which is the point
-    assert len(await tokens_of(ticket)) == 200
+    ticket = await client.submit(request(client, "a", max_tokens=60))
+    subprocess.run(["sleep", "0.8"], check=True)  # noqa: ASYNC221 - the loop stands still, which is the point
+    assert len(await tokens_of(ticket)) == 60
     assert client.epoch == 1
 
 
