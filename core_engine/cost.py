@@ -76,14 +76,13 @@ class CostModel:
         """Exact floating point operations of the load."""
         return load.rows * self._row_flops + load.attention_pairs * self._attention_flops
 
-    def prefill_seconds(self, everything: Load, decodes: Load) -> float:
-        """The prompts' part: what the iteration takes more than its decodes alone would.
+    def estimate(self, load: Load) -> float:
+        """What to act on: `seconds` or, while that can't be trusted, the computation at the mean measured speed."""
+        return self.seconds(load) if self.trusted else self.flops(load) * self._seconds_per_flop
 
-        While predictions can't be trusted: the prompts' computation at the mean measured speed.
-        """
-        if self.trusted:
-            return max(0.0, self.seconds(everything) - self.seconds(decodes))
-        return max(0.0, self.flops(everything) - self.flops(decodes)) * self._seconds_per_flop
+    def prefill_seconds(self, everything: Load, decodes: Load) -> float:
+        """The prompts' part: what the iteration is estimated to take more than its decodes alone would."""
+        return max(0.0, self.estimate(everything) - self.estimate(decodes))
 
     def learn(self, load: Load, seconds: float) -> None:
         """Take in one measured iteration."""

@@ -12,7 +12,7 @@ from core_engine.executor import Batch
 from core_engine.messages import EngineInfo, IterationStats
 from core_engine.objectives import Attainment
 from core_engine.panel import Panel
-from core_engine.plan import IterationRecord
+from core_engine.plan import IterationRecord, RecordedRow
 from core_engine.request import Sequence
 from core_engine.state import EngineState
 
@@ -31,14 +31,17 @@ class Reporting:
         self._decodes = Load()
         self._prompts = Load()
         self._previous_preemptions = 0
+        self._rows: tuple[RecordedRow, ...] = ()
 
     def before(self, batch: Batch) -> None:
         """Just before the execution: what it will have to do."""
         everything, decodes, prompts = Load(), Load(), Load()
         for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
             computed = sequence.num_computed_tokens
-            part = prompts if sequence.num_tokens - computed > 1 or computed == 0 else decodes
+            part = decodes if _decodes(sequence) else prompts
             part.add(computed, num_tokens)
+        if self._panel.listens("on_iteration_end"):
+            self._rows = tuple(map(_row, batch.sequences, batch.num_query_tokens))
         everything.rows = decodes.rows + prompts.rows + batch.idle_rows
         everything.attention_pairs = decodes.attention_pairs + prompts.attention_pairs
         everything.kv_tokens = decodes.kv_tokens + prompts.kv_tokens
@@ -119,7 +122,7 @@ class Reporting:
             started_seconds=self._started_seconds,
             duration_seconds=self._duration_seconds,
             policy_version=self._panel.version,
-            num_tokens={s.id: n for s, n in zip(batch.sequences, batch.num_query_tokens, strict=True)},
+            rows=self._rows,
             prefill_tokens=self._prompts.rows,
             decode_tokens=self._decodes.rows,
             idle_rows=batch.idle_rows,
@@ -133,3 +136,22 @@ class Reporting:
             num_free_blocks=state.num_free_blocks,
             delivered=delivered,
         )
+
+
+def _decodes(sequence: Sequence) -> bool:
+    return sequence.num_tokens - sequence.num_computed_tokens == 1 and sequence.num_computed_tokens > 0
+
+
+def _row(sequence: Sequence, num_tokens: int) -> RecordedRow:
+    computed = sequence.num_computed_tokens
+    return RecordedRow(
+        sequence_id=sequence.id,
+        request_id=sequence.request_id,
+        sample_index=sequence.sample_index,
+        tenant=sequence.tenant,
+        class_name=sequence.class_name,
+        num_computed_tokens=computed,
+        num_tokens=num_tokens,
+        num_new_tokens=max(0, computed + num_tokens - max(computed, sequence.max_computed_tokens)),
+        is_decode=_decodes(sequence),
+    )
