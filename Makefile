@@ -38,8 +38,8 @@ test: .venv/.dev ## every test but the slow ones and those of foreign clients
 test-fast: .venv/.dev ## the tests that need no torch, in seconds
 	.venv/bin/pytest --no-torch -m "not full and not clients and not torch" $(ARGS)
 
-test-full: .venv/.dev ## the slow tests too
-	.venv/bin/pytest -m "not clients" $(ARGS)
+test-full: .venv/.dev ## the slow tests too, and property tests at length
+	.venv/bin/pytest --hypothesis-profile many -m "not clients" $(ARGS)
 
 test-clients: .venv/.dev ## foreign OpenAI clients against a server
 	.venv/bin/pytest -m clients $(ARGS)

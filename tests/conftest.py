@@ -1,4 +1,4 @@
-"""What every test run shares: the run without torch, and the rule that such a run stays without it."""
+"""What every test run shares: the run without torch, which stays without it, and how hard property tests try."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TESTS = Path(__file__).parent
 TORCH_DIRECTORIES = ("equivalence", "model")
+
+# A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
+for profile, max_examples in (("fast", 10), ("usual", 40), ("many", 300)):
+    settings.register_profile(
+        profile,
+        max_examples=max_examples,
+        deadline=None,
+        derandomize=profile != "many",
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out what imports torch (for speed), and fail if anything imports it nevertheless",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("fast" if config.getoption("--no-torch") else "usual")
 
 
 def needs_torch(path: Path) -> bool:

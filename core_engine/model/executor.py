@@ -93,14 +93,17 @@ class TransformersExecutor:
         # A pass that samples nothing still goes through the last layer, for one row that nobody reads.
         rows = layout.sample_index if batch.sample_rows else layout.sample_index.new_zeros(1)
         with nullcontext() if self._hands_down_pass else forward_pass.set_aside():
-            output = self._model(
+            logits = self._model(
                 input_ids=layout.token_ids,
                 position_ids=layout.position_ids,
                 use_cache=False,
                 logits_to_keep=rows,
                 **handed,
-            )
-        return output.logits[0] if batch.sample_rows else None
+            ).logits[0]
+        if not batch.sample_rows:
+            return None
+        # A few models know no logits_to_keep and give them all.
+        return logits if logits.shape[0] == rows.shape[0] else logits.index_select(0, rows)
 
     def _copy_blocks(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         for site in self._sites:

@@ -85,7 +85,9 @@ class Assembly:
             eos_token_ids=facts.eos_token_ids(model),
             row_flops=self._row_flops,
             attention_flops=facts.attention_flops(shapes),
-            max_lone_prompt_tokens=max(config.token_limit, left_bytes // 2 // self._activation_bytes),
+            max_lone_prompt_tokens=min(
+                max_model_len, max(config.token_limit, left_bytes // 2 // self._activation_bytes)
+            ),
         )
         _log.info(
             "keys and values: %s blocks of %d tokens, %s tokens in all, %s bytes per token; longest context %s tokens",

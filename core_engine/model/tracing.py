@@ -95,8 +95,15 @@ def trace_attention(model: Any) -> list[TracedCall]:
     try:
         model.set_attn_implementation(_TRACING)
         token_ids = torch.arange(1, _NUM_TOKENS + 1, device=model.device).unsqueeze(0)
-        with torch.inference_mode():
-            model(input_ids=token_ids, position_ids=token_ids - 1, use_cache=False, forward_pass=trace)
+        positions = token_ids - 1
+        with torch.inference_mode():  # called as in a real pass, which some models look at
+            model(
+                input_ids=token_ids,
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=positions[0],
+                forward_pass=trace,
+            )
     except ModelError as error:
         raise ModelError(f"{name} can't be served: {error}") from error
     except Exception as error:

@@ -14,6 +14,17 @@ _RECURRENT = {
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2",
 }  # fmt: skip
 _ALIBI = {"bloom", "mpt"}
+_INDEXED = {
+    "axk2",
+    "deepseek_v32",
+    "deepseek_v4",
+    "doge",
+    "glm_moe_dsa",
+    "hy_v4",
+    "minimax_m3_vl",
+    "minimax_m3_vl_text",
+}
+_LAYER_TYPES = {"attention", "chunked_attention", "full_attention", "mlp", "sliding_attention"}
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -54,10 +65,18 @@ def vet_architecture(config: dict[str, Any], where: str) -> None:
             f"{where}: '{model_type}' is an encoder-decoder, which computes its prompt by another network than its "
             "answer; only decoders can be served"
         )
-    if model_type in _RECURRENT:
+    text_config = config.get("text_config") or config
+    other_layers = sorted(set(text_config.get("layer_types") or ()) - _LAYER_TYPES)
+    if model_type in _RECURRENT or (other_layers and model_type not in _INDEXED):
+        kind = f"has layers of type {', '.join(other_layers)}" if other_layers else "keeps a recurrent state"
         raise ModelError(
-            f"{where}: '{model_type}' keeps a recurrent state (Mamba, RWKV, linear attention or convolution), and "
-            "only models that mix tokens by attention alone can be batched selectively"
+            f"{where}: '{model_type}' {kind} (Mamba, RWKV, linear attention, convolution and the like), and only "
+            "models that mix tokens by attention alone can be batched selectively"
+        )
+    if model_type in _INDEXED:
+        raise ModelError(
+            f"{where}: '{model_type}' picks the keys of a query by an index of its own (sparse attention), which "
+            "isn't supported"
         )
     if model_type in _ALIBI or config.get("alibi"):
         raise ModelError(

@@ -34,7 +34,8 @@ def main() -> None:
     end_with_parent(start.parent_pid)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    logging.basicConfig(level=start.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("jitney").setLevel(start.log_level)
     with contextlib.closing(EngineLink(directory)) as link:
         engine = _load(start, link)
         if engine is None:

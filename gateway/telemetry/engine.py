@@ -59,6 +59,7 @@ class EngineMetrics:
         self._stats = IterationStats(iteration=0)
         self._policy_version = 0
         self._prompt_tokens = self._generation_tokens = self._preemptions = self._idle_rows = self._restarts = 0
+        self._prefix_queries = self._prefix_hits = 0
         self._success = LabelledTotals(FINISHED_REASON_LABEL)
         for reason in _FINISHED_REASONS.values():
             self._success.add((reason,), 0)
@@ -136,6 +137,9 @@ class EngineMetrics:
     def _observe_outcome(self, outcome: Outcome) -> None:
         if reason := _FINISHED_REASONS.get(outcome.finish_reason):
             self._success.add((reason,), 1)
+        if outcome.queue_seconds is not None:
+            self._prefix_queries += outcome.num_prompt_tokens
+            self._prefix_hits += outcome.num_cached_tokens
         labels = self.labels()
         for instrument, seconds in (
             (self._queue_time, outcome.queue_seconds),
@@ -165,6 +169,8 @@ class EngineMetrics:
     def _create_counters(self) -> None:
         self._observable("prompt_tokens", lambda: [(self._prompt_tokens, {})])
         self._observable("generation_tokens", lambda: [(self._generation_tokens, {})])
+        self._observable("prefix_queries", lambda: [(self._prefix_queries, {})])
+        self._observable("prefix_hits", lambda: [(self._prefix_hits, {})])
         self._observable("preemptions", lambda: [(self._preemptions, {})])
         self._observable("idle_rows", lambda: [(self._idle_rows, {})])
         self._observable("restarts", lambda: [(self._restarts, {})])

@@ -123,6 +123,12 @@ METRICS: dict[str, Metric] = {
     # What it has done.
     "prompt_tokens": _counter("{token}", "Prompt tokens computed, recomputed ones too", "vllm:prompt_tokens"),
     "generation_tokens": _counter("{token}", "Tokens generated", "vllm:generation_tokens"),
+    "prefix_queries": _counter(
+        "{token}", "Prompt tokens of requests that ran", "vllm:prefix_cache_queries"
+    ),
+    "prefix_hits": _counter(
+        "{token}", "Prompt tokens of requests that ran, found in cached blocks", "vllm:prefix_cache_hits"
+    ),
     "preemptions": _counter("{preemption}", "Times a running sequence gave its blocks back", "vllm:num_preemptions"),
     "success": _counter(
         "{request}", "Requests that ended without an error", "vllm:request_success", FINISHED_REASON_LABEL

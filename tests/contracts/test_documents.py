@@ -12,6 +12,7 @@ from core_engine.executor import ModelSpec
 from core_engine.hookspecs import PROJECT
 from core_engine.lab.simulated import SimulatedExecutor
 from core_engine.selection import NamedPolicy, build_policy
+from gateway.commands.serve import serve
 from gateway.telemetry.names import METRICS, Metric
 from tests.contracts.tree import ROOT, all_files
 from tests.telemetry.samples import prometheus_name
@@ -52,6 +53,18 @@ def test_documents_name_make_targets_that_exist() -> None:
     }
     assert named, "no document names a make target"
     assert named <= targets
+
+
+def test_every_example_is_listed() -> None:
+    listed = (ROOT / "examples" / "README.md").read_text()
+    assert not [path.name for path in (ROOT / "examples").glob("*.py") if f"[{path.name}]" not in listed]
+
+
+def test_the_readme_names_options_that_exist() -> None:
+    named = set(re.findall(r"--[a-z][a-z-]+", README)) - {"--help"}
+    existing = {option for parameter in serve.params for option in parameter.opts}
+    assert named, "the README names no option"
+    assert named <= existing
 
 
 def finished_in_order(policies: list[NamedPolicy]) -> list[str]:

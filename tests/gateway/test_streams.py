@@ -47,7 +47,7 @@ def test_an_error_in_a_stream_is_its_last_event(server: RunningGateway, after: i
     assert pieces
     assert last["error"]["code"] == "engine_died"
     assert "/tmp" not in last["error"]["message"]
-    assert not server.engine.running
+    assert eventually(lambda: not server.engine.running)
 
 
 def test_an_error_before_the_first_token_is_a_status(server: RunningGateway) -> None:
@@ -65,7 +65,7 @@ def test_a_failed_sequence_is_an_error_and_ends_its_siblings(server: RunningGate
     assert response.status_code == 500
     assert response.json()["error"]["code"] == "engine_error"
     assert "/usr" not in response.text
-    assert not server.engine.running
+    assert eventually(lambda: not server.engine.running)
     events = read_events(server.chat(n=2, stream=True).content)
     assert events.chunks[-1]["error"]["code"] == "engine_error"
     assert not events.done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,12 @@ def quick_model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def socket_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def socket_directories(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where engines keep their sockets, for this test alone."""
-    # Unix limits the length of a socket's path.
-    directory = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
-    monkeypatch.setattr(tempfile, "tempdir", str(directory))
-    return directory
+    # Unix limits the length of a socket's path; pytest's own directories are too deep for it.
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as directory:
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)
 
 
 @pytest.fixture

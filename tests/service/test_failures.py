@@ -12,8 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
 from core_engine import (
+    EngineClient,
+    EngineConfig,
     EngineDied,
     EngineUnavailable,
     FromEngine,
@@ -227,3 +230,22 @@ async def test_a_process_ends_with_its_parent(how: str) -> None:
 def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
     ended = subprocess.run([sys.executable, "-c", LIFELINE, "kernel", "1"], cwd=ROOT, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
+
+
+def test_all_this_works_in_uvloop_too(model: Path) -> None:
+    """The gateway runs in it, and it spawns processes its own way."""
+
+    async def scenario() -> None:
+        client = EngineClient(EngineConfig(model=str(model), executor="simulated"), patience=HASTY)
+        await client.start()
+        await client.wait_ready()
+        ticket = await client.submit(request(client, "a", max_tokens=2000))
+        assert client.engine_pid is not None
+        os.kill(client.engine_pid, signal.SIGKILL)
+        with pytest.raises(EngineDied, match="SIGKILL"):
+            await tokens_of(ticket)
+        await client.wait_ready()
+        assert len(await tokens_of(await client.submit(request(client, "b")))) == 20
+        await client.stop()
+
+    uvloop.run(scenario())

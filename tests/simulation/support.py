@@ -160,7 +160,8 @@ def iteration_bound(machine: Machine, workload: Workload) -> int:
 
     A little more where an allocator refuses the anchor: that is noticed in one iteration and cured in the next.
     """
-    work = sum(wish.n * (wish.prompt // machine.block_size + 2 + wish.output) for wish in workload.wishes)
+    chunk = min(machine.block_size, machine.token_limit)
+    work = sum(wish.n * (wish.prompt // chunk + 2 + wish.output) for wish in workload.wishes)
     return workload.last_event + 6 * work + 20
 
 

@@ -117,6 +117,8 @@ def test_finished_requests_count_by_reason_with_their_times(telemetry: Telemetry
     telemetry.observe(iteration(finished=(outcome(finish_reason="error"),)))
     reasons = {labels["finished_reason"]: count for labels, count in samples(telemetry)["vllm:request_success_total"]}
     assert reasons == {"stop": 1, "length": 1, "abort": 1}
+    assert value(telemetry, "vllm:prefix_cache_queries_total") == 3 * 5
+    assert value(telemetry, "vllm:prefix_cache_hits_total") == 3 * 2
     for name, seconds in (("queue", 0.5), ("prefill", 0.25), ("decode", 2.0)):
         assert value(telemetry, f"vllm:request_{name}_time_seconds_count") == 3
         assert value(telemetry, f"vllm:request_{name}_time_seconds_sum") == pytest.approx(3 * seconds)
