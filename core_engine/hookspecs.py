@@ -134,11 +134,11 @@ class HookSpecs:
 
     @hookspec
     def on_adopt(self, view: EngineView) -> None:
-        """Tell, when a swap puts this policy in force, and again if a roll-back does; not at start."""
+        """Tell, at a swap or roll-back that puts this policy in force: it is asked from now on. Not at start."""
 
     @hookspec
     def on_retire(self, view: EngineView) -> None:
-        """Tell, when a swap or a roll-back takes this policy out of force; it may come back."""
+        """Tell, at a swap or roll-back that takes this policy out of force: it may come back later."""
 
     @hookspec
     def on_memory_shortage(self, event: MemoryShortage, view: EngineView) -> None:
