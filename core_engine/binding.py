@@ -24,8 +24,7 @@ class Binding:
         state = self._state
         batch = Batch(state.iteration, state.block_size, idle_rows=plan.idle_rows)
         started: list[Sequence] = []
-        anchor = state.anchor()
-        state.anchor_refused = False
+        state.refused = set()
         planned = [(sequence, n) for i, n in plan.num_tokens.items() if (sequence := state.get(i)) is not None]
         starting = {sequence.id for sequence, _ in planned if sequence.status is Status.WAITING}
         for sequence, _ in planned:
@@ -42,7 +41,7 @@ class Binding:
                 missing = max(missing, self._deciding.reserve(sequence) - len(sequence.block_table))
             if missing > 0 and not state.pool.grow(sequence, missing):
                 self._preempting.tell_shortage("refused", sequence.id, missing)
-                state.anchor_refused |= sequence is anchor
+                state.refused.add(sequence.id)
                 if starts:
                     state.pool.release(sequence)
                 continue

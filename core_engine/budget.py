@@ -115,13 +115,17 @@ class Budget:
             self._load = self._load.plus(start, granted)
         return granted
 
-    def require(self, sequence: SequenceView) -> int:
-        """Take what must run, whatever gates say: one decode token, or one block of prompt."""
-        exempt = self._exempt
-        self._exempt = {sequence.id}
-        granted = self.take(sequence, self._block_size)
-        self._exempt = exempt
-        return granted
+    def require(self, sequence: SequenceView) -> bool:
+        """Take what must run, once, whatever gates say: one decode token, or one block of prompt.
+
+        Whether anything of the sequence is in the plan then.
+        """
+        if not self.granted(sequence.id):
+            exempt = self._exempt
+            self._exempt = {sequence.id}
+            self.take(sequence, self._block_size)
+            self._exempt = exempt
+        return self.granted(sequence.id) > 0
 
     def close(self) -> None:
         """From now on only exempt sequences may start: somebody overdue found no room and is next."""

@@ -99,15 +99,20 @@ class Deciding:
         raise AssertionError("the default planner always answers")
 
     def _overdue(self) -> list[Sequence]:
-        """Waiting sequences beyond the bound, longest first; from here on they are protected."""
-        state = self._state
+        """Who is beyond the bound on waiting: running without a first token, by arrival, then waiting, longest first.
+
+        Those that wait are protected from here on.
+        """
+        state, bound = self._state, self._state.config.max_wait_iterations
         for sequence_id in [i for i, s in state.protected.items() if s in state.waiting_queues]:
             del state.protected[sequence_id]
-        overdue = state.waiting_queues.overdue(
-            state.iteration, state.config.max_wait_iterations, at_most=max(1, state.sequence_limit - len(state.running))
-        )
-        for sequence in overdue:
-            state.protected[sequence.id] = sequence
+        latest = state.iteration - bound
+        overdue = [s for s in state.running if s.first_token_seconds is None and s.arrival_iteration <= latest]
+        seats = max(1, state.sequence_limit - len(state.running))
+        waiting = state.waiting_queues.overdue(state.iteration, bound, at_most=seats)
+        # A sibling that waits for another to compute the prompt gives that one its turn.
+        overdue += (self.sharing.leader(sequence) for sequence in waiting)
+        state.protected.update((s.id, s) for s in overdue if s in state.waiting_queues)
         return overdue
 
     def _budget(self, order: Order, limit: PrefillLimit, whole_prompts: bool, overdue: list[Sequence]) -> Budget:
@@ -143,12 +148,17 @@ class Deciding:
         for sequence in state.protected.values():
             if sequence not in state.waiting_queues:
                 budget.require(sequence)
+        closed = False
         for sequence in overdue:
-            if not budget.require(sequence) and not budget.granted(sequence.id):
+            refused = sequence.id in state.refused and sequence in state.waiting_queues
+            if not budget.require(sequence) or refused:
+                # What becomes free is kept for it, so nobody else starts.
                 budget.close()
+                closed = True
                 break
         for sequence in order.must_run:
-            budget.require(sequence)
+            if not (closed and sequence in state.waiting_queues):
+                budget.require(sequence)
         return budget
 
     def _lone_prompt_tokens(self) -> int:

@@ -37,7 +37,7 @@ class Preempting:
         if state.anchor_is_stalled and state.running:
             lacking.add(state.running[0].id)
         missing = len(lacking) - state.num_free_blocks
-        if state.anchor_is_stalled and state.anchor_refused:
+        if state.anchor_is_stalled and state.running and state.running[0].id in state.refused:
             # Blocks are free, yet the allocator has none for the anchor: all others make room.
             missing = state.num_blocks
         if missing <= 0:

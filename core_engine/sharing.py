@@ -46,6 +46,13 @@ class Sharing:
             found = self._found[sequence.id] = self._look_up(sequence.id)
         return found
 
+    def leader(self, sequence: Sequence) -> Sequence:
+        """The sibling that has to compute the prompt before this sequence can start; itself where none has."""
+        if not self.match(sequence).waits:
+            return sequence
+        siblings = self._state.requests[sequence.request_id].sequences
+        return next(other for other in siblings if other.status is not Status.FINISHED)
+
     def _look_up(self, sequence_id: int) -> Match:
         sequence = self._state.get(sequence_id)
         if sequence is None:

@@ -56,7 +56,7 @@ class EngineState:
         self.num_memory_shortages = 0
         self.num_faults = 0
         self.anchor_stall = 0  # iterations in a row in which the anchor computed nothing
-        self.anchor_refused = False  # the allocator had no block for it
+        self.refused: set[int] = set()  # ids for which the allocator had no block in the last iteration
         self._anchor: tuple[int, int] | None = None  # id, computed tokens, at the end of the last iteration
         self._running_by_id: dict[int, Sequence] = {}
         self._boardings: deque[tuple[float, int]] = deque(maxlen=_BOARDINGS)  # (seconds, prompt tokens)
@@ -175,7 +175,9 @@ class EngineState:
         freed = self.pool.release(sequence)
         sequence.num_computed_tokens = sequence.num_matched_tokens = 0
         sequence.num_preemptions += 1
-        self.waiting_queues.add(sequence, self.iteration)
+        # Who had no token yet has waited since its arrival, however often it boarded in between.
+        served = sequence.first_token_seconds is not None
+        self.waiting_queues.add(sequence, self.iteration if served else sequence.arrival_iteration)
         self.preempted[sequence.id] = cause
         self.num_preemptions += 1
         return freed

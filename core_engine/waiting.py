@@ -48,7 +48,7 @@ class WaitingQueue:
 class WaitingQueues:
     """All waiting sequences, their counts in O(1), and the one that has waited longest.
 
-    Waiting time counts in iterations from arrival or, after a preemption, from that.
+    Waiting time counts in iterations from arrival or, after the first token, from the last preemption.
     """
 
     def __init__(self, window: int) -> None:
@@ -70,8 +70,8 @@ class WaitingQueues:
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence.id in self._entries
 
-    def add(self, sequence: Sequence, iteration: int) -> None:
-        """Queue a sequence that waits from this iteration on."""
+    def add(self, sequence: Sequence, since: int) -> None:
+        """Queue a sequence that has waited since that iteration."""
         sequence.status = Status.WAITING
         key = (sequence.class_name, sequence.tenant)
         queue = self.queues.get(key)
@@ -80,8 +80,8 @@ class WaitingQueues:
         queue.add(sequence)
         self.num_tokens += sequence.num_tokens
         self._count += 1
-        self._entries[sequence.id] = (iteration, sequence)
-        heapq.heappush(self._longest, (iteration, sequence.id))
+        self._entries[sequence.id] = (since, sequence)
+        heapq.heappush(self._longest, (since, sequence.id))
         self._merged = None
 
     def remove(self, sequence: Sequence) -> None:

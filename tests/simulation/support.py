@@ -16,7 +16,8 @@ from core_engine.lab.simulated import SimulatedModel
 from core_engine.plan import IterationRecord
 from core_engine.request import Request, SamplingParams
 from core_engine.testkit import VOCAB_SIZE, simulated_engine
-from tests.simulation.hostile import MISDEEDS, Hostile
+from tests.simulation.hostile import Hostile
+from tests.simulation.misdeeds import MISDEEDS
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 @dataclass(frozen=True)
 class Wish:
-    """One request, handed in before iteration `at`."""
+    """One request, handed in before iteration `at`; its prompt begins with `common` tokens that all begin with."""
 
     at: int
     prompt: int
@@ -73,12 +74,13 @@ class Wish:
     tenant: str = "anonymous"
     class_name: str = "standard"
     priority: int = 0
+    common: int = 0
 
     def request(self, name: str, draw: random.Random) -> Request:
         return Request(
             id=name,
             model="simulated",
-            prompt_token_ids=[draw.randrange(VOCAB_SIZE) for _ in range(self.prompt)],
+            prompt_token_ids=[0 if i < self.common else draw.randrange(VOCAB_SIZE) for i in range(self.prompt)],
             sampling=SamplingParams(
                 max_tokens=self.output, seed=draw.randrange(1 << 32), ignore_eos=draw.random() < 0.5
             ),
@@ -137,6 +139,7 @@ def workloads(draw: st.DrawFn, machine: Machine, *, max_requests: int = 10) -> W
             tenant=draw(st.sampled_from("ab")),
             class_name=draw(st.sampled_from(["standard", "batch"])),
             priority=draw(st.integers(-2, 2)),
+            common=draw(st.sampled_from([0, prompt // 2, prompt])),
         )
         wishes.append(wish)
     cancellations = []

@@ -54,6 +54,7 @@ def test_hostile_policies_that_are_retired(case: tuple[Machine, Workload], hosti
             "stall_free",
             "paged:headroom=0",
             "paged:headroom=4",
+            "prefix_cache",
             "orca",
             "orca:max_batch=2,output=predicted",
             "static_batch",
