@@ -19,6 +19,9 @@ from core_engine.errors import (
 from core_engine.loading import prepare_model
 from core_engine.messages import (
     Accepted,
+    Answer,
+    DescribePolicies,
+    DescribeRequest,
     EngineFailed,
     EngineInfo,
     EngineReady,
@@ -27,8 +30,13 @@ from core_engine.messages import (
     IterationStats,
     ModelPrepared,
     Outcome,
+    PolicyEvent,
+    PolicyInfo,
+    PolicyReport,
     Rejected,
+    RequestReport,
     SequenceOutput,
+    SwapPolicies,
     TokenLogprobs,
 )
 from core_engine.request import FinishReason, Request, SamplingParams
@@ -37,8 +45,11 @@ from core_engine.service import EngineClient, Patience, Ticket
 
 __all__ = [
     "Accepted",
+    "Answer",
     "Clock",
     "ConfigurationError",
+    "DescribePolicies",
+    "DescribeRequest",
     "Engine",
     "EngineClient",
     "EngineConfig",
@@ -60,10 +71,15 @@ __all__ = [
     "Outcome",
     "Overloaded",
     "Patience",
+    "PolicyEvent",
+    "PolicyInfo",
+    "PolicyReport",
     "Rejected",
     "Request",
+    "RequestReport",
     "SamplingParams",
     "SequenceOutput",
+    "SwapPolicies",
     "Ticket",
     "TokenLogprobs",
     "VirtualClock",

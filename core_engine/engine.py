@@ -15,11 +15,20 @@ from core_engine.errors import EngineUnavailable
 from core_engine.executor import Batch, BatchResult, Executor
 from core_engine.intake import Intake
 from core_engine.kv import KVPool
-from core_engine.messages import Accepted, EngineInfo, IterationOutput, PolicyEvent, PolicyInfo, Rejected
+from core_engine.messages import (
+    Accepted,
+    EngineInfo,
+    IterationOutput,
+    PolicyEvent,
+    PolicyReport,
+    Rejected,
+    RequestReport,
+)
 from core_engine.objectives import Attainment
 from core_engine.panel import Panel
 from core_engine.policy_set import PolicySet
 from core_engine.preempting import Preempting
+from core_engine.questions import Questions
 from core_engine.reporting import Reporting
 from core_engine.request import Request, SamplingParams
 from core_engine.selection import NamedPolicy, build_policies
@@ -79,6 +88,7 @@ class Engine:
         self._commit = Commit(self.state, self._panel, self._outbox, attainment)
         self._reporting = Reporting(self.state, self._panel, attainment)
         self._swapping = Swapping(self.state, self._panel, attainment, seed)
+        self._questions = Questions(self.state, self._panel, self._deciding, self._swapping)
         self._release_held = False
         self._delivered_iteration = 0
         self._failed_executions = 0  # in a row
@@ -124,9 +134,13 @@ class Engine:
         self._release_held = True
         return self._swapping.adopt(policies)
 
-    def describe_policies(self) -> tuple[list[PolicyInfo], list[PolicyEvent], bool]:
+    def describe_policies(self) -> PolicyReport:
         """What is in force, the history of changes, and whether the newest is on probation."""
-        return self._swapping.describe(), list(self._swapping.history), self._swapping.on_probation
+        return self._questions.policies()
+
+    def describe_request(self, request_id: str) -> RequestReport | None:
+        """Why a request is where it is; None for one that isn't here (any more)."""
+        return self._questions.request(request_id)
 
     def step(self) -> IterationOutput:
         """Run one iteration: listen, decide, bind, execute, commit, tell."""

@@ -37,6 +37,10 @@ class WaitingQueue:
         self.num_tokens -= sequence.num_tokens
         self._window = None
 
+    def place(self, sequence: Sequence) -> int:
+        """Its place in the queue, from 1."""
+        return int(self._sequences.bisect_left(sequence.id)) + 1
+
     def window(self) -> list[Sequence]:
         """The first `window` sequences; the same list until the queue changes."""
         if self._window is None:
