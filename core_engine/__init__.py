@@ -3,6 +3,7 @@
 Everything public is named here; importing it loads neither torch nor a model.
 """
 
+from core_engine.callers import Caller, Callers, KeyConfig
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
@@ -46,6 +47,8 @@ from core_engine.service import EngineClient, Patience, Ticket
 __all__ = [
     "Accepted",
     "Answer",
+    "Caller",
+    "Callers",
     "Clock",
     "ConfigurationError",
     "DescribePolicies",
@@ -65,6 +68,7 @@ __all__ = [
     "IterationOutput",
     "IterationStats",
     "JitneyError",
+    "KeyConfig",
     "ModelError",
     "ModelPrepared",
     "MonotonicClock",

@@ -23,9 +23,10 @@ import msgspec
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from core_engine.budget import Budget
+    from core_engine.callers import Caller
     from core_engine.kv import BlockAllocator
     from core_engine.messages import Outcome
     from core_engine.plan import (
@@ -53,6 +54,15 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class HookSpecs:
     """The questions that the engine asks and the events it tells, in the order of an iteration."""
+
+    @hookspec
+    def identify_caller(self, headers: Mapping[str, str], key: str | None) -> Caller | None:
+        """Ask one, for every HTTP request, in the gateway: whose it is.
+
+        `headers` have lower-case names; `key` is the API key sent, if any, known or not. Asked of an
+        instance of its own in the gateway's process, fixed at start, which must not block. Without an
+        answer: what the configuration says of the key, else an anonymous caller. Check: type and fields.
+        """
 
     @hookspec
     def create_block_allocator(self, num_blocks: int, block_size: int) -> BlockAllocator | None:

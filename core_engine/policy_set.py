@@ -46,8 +46,10 @@ class PolicySet:
         return PolicySet([policy for policy in self.policies if policy.name != name], self.defaults)
 
     def names(self) -> dict[str, list[str]]:
-        """Who answers each hook, in the order asked."""
-        return {hook: [i.policy for i in implementations] for hook, implementations in self.hooks.items()}
+        """Who answers each hook that anybody answers, in the order asked."""
+        return {
+            hook: [i.policy for i in implementations] for hook, implementations in self.hooks.items() if implementations
+        }
 
     def hooks_of(self, name: str) -> list[str]:
         """The hooks that the policy answers."""

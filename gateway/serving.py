@@ -9,6 +9,7 @@ from typing import Any
 from litestar import Request
 from litestar.response.base import ASGIResponse
 
+from gateway.auth import api_key
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ClientDisconnected, to_api_error
 from gateway.generation import Generation
@@ -45,6 +46,7 @@ class Exchange:
         self._operation = operation
         self._serving = gateway.serving()
         self._serving.require_model(fields.model)
+        self._caller = gateway.callers.identify(headers, api_key(headers))
         self._generation: Generation | None = None
         self._writer: Writer | None = None
         self._ended = False
@@ -75,7 +77,7 @@ class Exchange:
         serving = self._serving
         plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
         self._writer = self._operation.writer(plan, serving)
-        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span)
+        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span, self._caller)
         await self._generation.start()
         return self._generation, self._writer
 

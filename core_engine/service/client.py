@@ -224,9 +224,10 @@ class EngineClient:
         """Tell everyone who waits that the engine has ended."""
         unanswered, self._unanswered = self._unanswered, {}
         tickets, self._tickets = self._tickets, {}
-        for answer in [*unanswered.values(), *self._queries.values()]:
-            if not answer.done():
-                answer.set_exception(EngineDied(reason))
+        waiting: list[asyncio.Future[Ticket] | asyncio.Future[Answer]] = [*unanswered.values(), *self._queries.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(EngineDied(reason))
         for ticket in tickets.values():
             ticket.die(reason)
 
