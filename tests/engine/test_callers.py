@@ -55,7 +55,8 @@ def test_a_key_says_whose_it_is() -> None:
 def test_plain_keys_are_tenants_of_their_own() -> None:
     callers = Callers((), (KeyConfig.plain("a"), KeyConfig.plain("b")))
     tenants = {callers.identify({}, key).tenant for key in ("a", "b")}
-    assert len(tenants) == 2 and all(tenant.startswith("key-") for tenant in tenants)
+    assert len(tenants) == 2
+    assert all(tenant.startswith("key-") for tenant in tenants)
 
 
 def test_a_key_configured_twice_is_refused() -> None:
