@@ -17,6 +17,7 @@ from gateway.operation import Operation, Writer, wants_usage
 from gateway.responses import json_response
 from gateway.state import Gateway
 from gateway.stream import DONE, EventStream, frame
+from gateway.timing import server_timing
 
 
 async def respond(gateway: Gateway, operation: Operation, request: Request[Any, Any, Any]) -> ASGIResponse:
@@ -69,8 +70,9 @@ class Exchange:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the answer."""
-        return {} if self._generation is None else self._generation.limit_headers
+        """Headers of the answer; of a whole one also where its time went, which no stream can know at its start."""
+        generation = self._generation
+        return {} if generation is None else generation.limit_headers | server_timing(generation.outcomes)
 
     async def begin(self) -> tuple[Generation, Writer]:
         """Check the request and have the engine accept it."""
