@@ -215,6 +215,10 @@ class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
     blocks_free: int = 0
     blocks_cached_idle: int = 0
     waste_tokens: int = 0  # slots inside owned blocks that hold no token
+    starts: int = 0
+    held: dict[str, int] = {}  # "policy: reason" -> sequences held back
+    longest_wait_iterations: dict[str, int] = {}  # by class, of those that wait
+    served_tokens: dict[str, int] = {}  # by tenant, computed for the first time
     preemptions: int = 0
     memory_shortages: dict[str, int] = {}  # by cause
     policy_faults: dict[str, int] = {}  # by policy

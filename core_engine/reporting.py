@@ -32,12 +32,17 @@ class Reporting:
         self._prompts = Load()
         self._previous_preemptions = 0
         self._rows: tuple[RecordedRow, ...] = ()
+        self._served: dict[str, int] = {}
 
     def before(self, batch: Batch) -> None:
         """Just before the execution: what it will have to do."""
         everything, decodes, prompts = Load(), Load(), Load()
+        served: dict[str, int] = {}
         for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
             computed = sequence.num_computed_tokens
+            new_tokens = computed + num_tokens - max(computed, sequence.max_computed_tokens)
+            if new_tokens > 0:
+                served[sequence.tenant] = served.get(sequence.tenant, 0) + new_tokens
             part = decodes if _decodes(sequence) else prompts
             part.add(computed, num_tokens)
         if self._panel.listens("on_iteration_end"):
@@ -45,7 +50,7 @@ class Reporting:
         everything.rows = decodes.rows + prompts.rows + batch.idle_rows
         everything.attention_pairs = decodes.attention_pairs + prompts.attention_pairs
         everything.kv_tokens = decodes.kv_tokens + prompts.kv_tokens
-        self._load, self._decodes, self._prompts = everything, decodes, prompts
+        self._load, self._decodes, self._prompts, self._served = everything, decodes, prompts, served
         self._started_seconds = self._state.clock.now()
 
     def executed(self, batch: Batch, *, learn: bool) -> None:
@@ -86,6 +91,10 @@ class Reporting:
             blocks_free=state.num_free_blocks,
             blocks_cached_idle=state.num_cached_idle_blocks,
             waste_tokens=owned * state.block_size - sum(s.num_computed_tokens for s in state.running),
+            starts=len(started),
+            held=dict(Counter(deciding.held.values())),
+            longest_wait_iterations=state.waiting_queues.longest_waits(state.iteration),
+            served_tokens=self._served,
             preemptions=preemptions,
             memory_shortages=state.shortages,
             policy_faults=faults,

@@ -118,6 +118,14 @@ class WaitingQueues:
         entry = self._entries.get(sequence_id)
         return entry[1] if entry else None
 
+    def longest_waits(self, iteration: int) -> dict[str, int]:
+        """By class, for how many iterations the first of its queues have waited."""
+        longest: dict[str, int] = {}
+        for (class_name, _), queue in self.queues.items():
+            since, _ = self._entries[next(iter(queue)).id]
+            longest[class_name] = max(longest.get(class_name, 0), iteration - since)
+        return longest
+
     def overdue(self, iteration: int, max_wait_iterations: int, at_most: int) -> list[Sequence]:
         """Up to `at_most` of those that have waited that long, longest first."""
         found: list[Sequence] = []
