@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import psutil
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -24,8 +23,8 @@ def machine() -> dict[str, Any]:
     """What the figures were taken on."""
     return {
         "processor": platform.processor() or platform.machine(),
-        "cores": psutil.cpu_count(logical=False),
-        "memory_bytes": psutil.virtual_memory().total,
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
     }
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 _READY_SECONDS = 300.0
+_ANSWER_SECONDS = 600.0  # a guard against hanging, far above what any request takes
 
 
 class Served:
@@ -68,7 +69,7 @@ async def served(
         base_url = f"http://127.0.0.1:{port}"
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         try:
-            async with httpx.AsyncClient(base_url=base_url, timeout=None, limits=limits) as client:
+            async with httpx.AsyncClient(base_url=base_url, timeout=_ANSWER_SECONDS, limits=limits) as client:
                 await asyncio.wait_for(_wait_ready(client, process), _READY_SECONDS)
                 yield Served(base_url, admin_key, client)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -34,7 +35,7 @@ class Timeline:
     @property
     def gaps(self) -> list[float]:
         """Seconds between one piece and the next."""
-        return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(self.arrivals)]
 
 
 async def complete(

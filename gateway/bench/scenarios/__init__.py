@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 # name -> what a person reads of it
@@ -16,7 +16,7 @@ SCENARIOS = {
     "prefill_share": "the source's workload at 80 % of capacity, with and without prefill_share",
 }
 
-Scenario = Callable[[list[str]], Awaitable[dict[str, Any]]]
+Scenario = Callable[[list[str]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 def load(name: str) -> Scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+from itertools import pairwise
 from typing import Any
 
 from gateway.bench.scenarios.common import check, model_of, prompt_of, warm_up
@@ -34,10 +35,7 @@ async def run(options: list[str]) -> dict[str, Any]:
             timelines = await asyncio.gather(*chats)
             check([long, *timelines])
             calm = statistics.median(
-                later - earlier
-                for t in timelines
-                for earlier, later in zip(t.arrivals[32:], t.arrivals[33:], strict=False)
-                if later < long.sent
+                later - earlier for t in timelines for earlier, later in pairwise(t.arrivals[32:]) if later < long.sent
             )
             longest = max(max(t.gaps[32:]) for t in timelines)
             figures[name] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def _share_equal(alone: list[Timeline], others: list[Timeline]) -> float:
 
 def _rise(history: list[dict[str, Any]]) -> bool:
     versions = [event["version"] for event in history if event["kind"] in ("adopted", "rolled_back")]
-    return all(later == earlier + 1 for earlier, later in zip(versions, versions[1:], strict=False))
+    return all(later == earlier + 1 for earlier, later in pairwise(versions))
 
 
 def _install_faulty(directory: Path) -> None:
