@@ -67,8 +67,6 @@ def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[i
         else:
             check_token_ids(prompt, "prompt", serving.info.vocab_size)
             token_ids = prompt
-        if not token_ids:
-            raise invalid("A prompt has no tokens; this model needs at least one to go on from.", param="prompt")
         result.append(_fitting(token_ids, body.truncate_prompt_tokens, serving, "prompt"))
     return result
 
@@ -92,6 +90,8 @@ def _separate(prompt: str | list[str | int | list[int]]) -> list[str] | list[lis
 
 def _fitting(token_ids: list[int], keep_tokens: int | None, serving: Serving, param: str) -> list[int]:
     """The prompt, cut from the left where the caller wants that; raises a 400 where no room is left for an answer."""
+    if not token_ids:
+        raise invalid(f"'{param}' gives no token, and the model needs at least one to go on from.", param=param)
     if keep_tokens is not None:
         token_ids = token_ids[-keep_tokens:]
     if len(token_ids) >= serving.info.max_model_len:

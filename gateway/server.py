@@ -67,15 +67,17 @@ async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket bound to the address; raises ConfigurationError where that can't be."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise ConfigurationError(
-            f"can't listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
-        ) from error
+    with contextlib.ExitStack() as on_failure:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = on_failure.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            raise ConfigurationError(
+                f"can't listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
+            ) from error
+        on_failure.pop_all()
     return listener
 
 
@@ -120,7 +122,7 @@ class Lifecycle:
                 self.exit_status = 1
                 self._server.should_exit = True
             return
-        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items())
+        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items())
         logger.info(
             "ready: %s (%s, %s on %s), context of %d tokens, %d KV blocks of %d tokens",

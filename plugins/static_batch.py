@@ -37,7 +37,7 @@ class StaticBatch:
     (false) execute idle rows for finished members and for prompts shorter than the longest, as far
     as the token limit has room; `reserve` (none or max) takes all blocks that a member can need on start.
     Source: the request-level baseline of Orca (OSDI '22). Guarantees that a batch is delivered
-    whole; a newcomer waits for the longest member of the batch before.
+    whole, unless memory made members start over; a newcomer waits for the longest member of the batch before.
     """
 
     Options = StaticBatchOptions

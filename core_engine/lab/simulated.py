@@ -140,7 +140,7 @@ def load_simulated(config: EngineConfig, directory: Path, clock: Clock | None = 
     path = directory / "config.json"
     try:
         description: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        spec = _spec(config, directory.name, description)
+        spec = _spec(config, config.served_model_name or directory.name, description)
         model = msgspec.convert(description.get("simulated", {}), SimulatedModel)
     except (OSError, KeyError, msgspec.MsgspecError) as error:
         raise ModelError(f"{path} does not describe a model that can be simulated: {error!r}") from error

@@ -91,13 +91,12 @@ def attend(
     site = forward_pass.site_of(module)
     layout = forward_pass.layout
     n = layout.num_tokens
-    by_token = [states[0].transpose(0, 1)[:n] for states in (query, key, value)]
     output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
     output[:, n:] = 0
     if n:
         plan, shape = forward_pass.plan_for(site)
-        site.kernel.write(by_token[1], by_token[2], site.cache, layout)
-        site.kernel.attend(by_token[0], site.cache, plan, shape, s_aux, output[0, :n])
+        site.kernel.write(key[0, :, :n], value[0, :, :n], site.cache, layout)
+        site.kernel.attend(query[0, :, :n], site.cache, plan, shape, s_aux, output[0, :n])
     return output, None
 
 

@@ -108,4 +108,4 @@ class TransformersExecutor:
     def _copy_blocks(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         for site in self._sites:
             for paged in (site.cache.keys, site.cache.values):
-                paged.index_copy_(0, destinations, paged.index_select(0, sources))
+                paged.index_copy_(1, destinations, paged.index_select(1, sources))

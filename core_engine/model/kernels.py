@@ -34,9 +34,11 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys and values of one attention layer: `[num_blocks + 1, block_size, num_kv_heads, size]`.
+    """Keys and values of one attention layer: `[num_kv_heads, num_blocks + 1, block_size, size]`.
 
-    The last block belongs to nobody and stays zero, for kernels that pad their block tables.
+    Head by head, so that what a head reads of a block is one piece, and the blocks of all heads are a
+    batch of matrices. The last block belongs to nobody and stays zero, for kernels that pad their
+    block tables.
     """
 
     keys: torch.Tensor
@@ -45,7 +47,7 @@ class KVCache:
     @property
     def null_block(self) -> int:
         """The block that is never handed out."""
-        return self.keys.shape[0] - 1
+        return self.keys.shape[1] - 1
 
 
 class AttentionKernel(Protocol):
@@ -67,7 +69,7 @@ class AttentionKernel(Protocol):
         ...
 
     def write(self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layout: BatchLayout) -> None:
-        """Store `[num_tokens, num_kv_heads, size]` at the slots of the layout."""
+        """Store `[num_kv_heads, num_tokens, size]` at the slots of the layout."""
         ...
 
     def attend(
@@ -79,7 +81,7 @@ class AttentionKernel(Protocol):
         sinks: torch.Tensor | None,
         output: torch.Tensor,
     ) -> None:
-        """Fill `output` `[num_tokens, num_heads, value_size]` from `query` `[num_tokens, num_heads, key_size]`.
+        """Fill `output` `[num_tokens, num_heads, value_size]` from `query` `[num_heads, num_tokens, key_size]`.
 
         The query at position p of a sequence sees its keys `shape.reach.first_key(p)` to p.
         `sinks` is `[num_heads]`.

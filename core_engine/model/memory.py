@@ -53,11 +53,11 @@ def allocate_caches(
     caches = []
     for shape in shapes:
         keys, values = (
-            torch.empty(num_blocks + 1, block_size, shape.num_kv_heads, size, dtype=shape.dtype, device=device)
+            torch.empty(shape.num_kv_heads, num_blocks + 1, block_size, size, dtype=shape.dtype, device=device)
             for size in (shape.key_size, shape.value_size)
         )
-        keys[-1] = 0
-        values[-1] = 0
+        keys[:, -1] = 0
+        values[:, -1] = 0
         caches.append(KVCache(keys, values))
     return caches
 

@@ -7,6 +7,7 @@ or attends in a way that was not understood, differs at once.
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -27,44 +28,48 @@ def probe(model: Any, executor: TransformersExecutor) -> float:
 
     Raises ModelError if it is beyond what rounding explains. Needs the executor's KV blocks for itself.
     """
+    name = type(model).__name__
+    try:
+        deviation = _deviation(model, executor)
+    except Exception as error:
+        raise ModelError(f"{name} can't be served: a mixed batch ends in {type(error).__name__}: {error}") from error
+    tolerance = _TOLERANCES[model.dtype]
+    if not deviation <= tolerance:  # NaN included
+        raise ModelError(
+            f"{name} can't be served: in a mixed batch its logits differ from those of each sequence alone by "
+            f"{deviation:.2g} of their spread, where {tolerance} would be rounding. It mixes tokens by something else "
+            "than attention, or attends in a way that isn't understood"
+        )
+    return deviation
+
+
+def _deviation(model: Any, executor: TransformersExecutor) -> float:
     spec = executor.spec
-    vocab_size = min(spec.vocab_size, 50_000)
-    long, short = (
-        [(31 * i * i + step * i + 11) % vocab_size for i in range(length)]
-        for step, length in _lengths(spec.block_size, min(spec.max_model_len, spec.num_blocks // 2 * spec.block_size))
-    )
-    reference = {id(tokens): _alone(model, tokens) for tokens in (long, short)}
     driver = HandDriver(spec)
-    first, second = driver.sequence(long), driver.sequence(short)
+    room = min(spec.max_model_len, spec.num_blocks // 2 * spec.block_size)
+    # One sequence of more than a block, where there is room, and one of less.
+    sequences = [
+        driver.sequence([(31 * i * i + step * i + 11) % spec.vocab_size for i in range(min(length, room))])
+        for step, length in ((7, spec.block_size + 9), (5, spec.block_size // 2 + 3))
+    ]
+    alone = {sequence.id: _lone_logits(model, sequence.token_ids) for sequence in sequences}
+    chunks = cycle(1 if chunk == 1 else chunk * max(1, spec.block_size // 32) for chunk in _CHUNKS)
     differences, spreads = [], []
-    while pending := [s for s in (first, second) if s.num_pending_tokens]:
-        plan = [(s, min(s.num_pending_tokens, _CHUNKS[s.num_computed_tokens % len(_CHUNKS)])) for s in pending]
+    while pending := [sequence for sequence in sequences if sequence.num_pending_tokens]:
+        plan = [(sequence, min(sequence.num_pending_tokens, next(chunks))) for sequence in pending]
         batch = driver.bind(plan, sample_all=True, idle_rows=2)
         logits = executor.logits(batch)
         assert logits is not None
         driver.advance(batch)
         for row, sequence in enumerate(pending):
-            expected = reference[id(long if sequence is first else short)][sequence.num_computed_tokens - 1]
+            expected = alone[sequence.id][sequence.num_computed_tokens - 1]
             differences.append((logits[row].float() - expected).norm())
             spreads.append((expected - expected.mean()).norm())
-    deviation = float(torch.stack(differences).norm() / torch.stack(spreads).norm())
-    tolerance = _TOLERANCES[model.dtype]
-    if not deviation <= tolerance:  # NaN included
-        raise ModelError(
-            f"{type(model).__name__} can't be served: in a mixed batch its logits differ from those of each sequence "
-            f"alone by {deviation:.2g} of their spread, where {tolerance} would be rounding. It mixes tokens by "
-            "something else than attention, or attends in a way that isn't understood"
-        )
-    return deviation
-
-
-def _lengths(block_size: int, max_tokens: int) -> list[tuple[int, int]]:
-    """(step, length) of the two sequences: more than a block where there is room, and less than one."""
-    return [(7, min(block_size + 9, max_tokens)), (5, min(block_size // 2 + 3, max_tokens))]
+    return float(torch.stack(differences).norm() / torch.stack(spreads).norm())
 
 
 @torch.inference_mode()
-def _alone(model: Any, tokens: list[int]) -> torch.Tensor:
+def _lone_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     """Float32 logits `[tokens, vocab_size]` of one sequence by transformers alone."""
     model.set_attn_implementation("eager")
     try:

@@ -1,8 +1,10 @@
 """The reference attention: plain torch, any shape, any device; slower than a kernel made for the purpose.
 
-Decodes of similar length attend together: their blocks are gathered into one padded tensor, and the
-query heads that share a key head take the place of the query positions. Every longer row attends
-by itself. What a row may not see is a mask, built once in a pass for all layers of the same reach.
+Decodes of similar length attend together: their blocks are gathered into one padded tensor. Every
+longer row gathers its own and attends in tiles of queries. Either way it is two matrix products with
+a softmax between, batched over key heads; the query heads that share a key head, and the queries of a
+tile, are the rows of a product. What a query may not see is a mask, built once in a pass for all
+layers of the same shape.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
 from core_engine.model.kernels import AttentionShape, KVCache
 from core_engine.model.layout import BatchLayout, Reach, Row, upload_lists
 
 _MIN_FILL = 0.6  # of the longest decode of a group; shorter ones start another group
-_MAX_MASK_ELEMENTS = 1 << 20  # longer chunks are cut into tiles of queries
+_TILE_QUERIES = 128  # a tile looks no further than its last query, so small ones save half of a prompt's work
+_MAX_TILE_ELEMENTS = 1 << 22  # of scores per head
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +26,27 @@ class _Decodes:
     """Rows of one query each, padded to the blocks of the longest."""
 
     rows: torch.Tensor  # [n] flat indices
-    blocks: torch.Tensor  # [n * num_blocks]
-    num_blocks: int
+    blocks: torch.Tensor  # [num_kv_heads * n * num_blocks], into the cache flattened over heads and blocks
     mask: torch.Tensor  # [n, 1, 1, num_blocks * block_size]: 0 where seen, else -inf
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Consecutive queries `start` to `stop` of one row over its blocks, from the first one seen on."""
+class _Tile:
+    """Queries `start` to `stop` of the batch, over keys `first_key` to `end_key` of those gathered."""
 
     start: int
     stop: int
-    blocks: torch.Tensor  # [num_blocks]
-    num_keys: int  # from the first gathered one on
-    mask: torch.Tensor | None  # [queries, num_keys]; None: as many keys as queries, each sees up to itself
+    first_key: int
+    end_key: int
+    mask: torch.Tensor  # [queries, keys], of the last keys of the tile; what is before them is seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A row of several queries."""
+
+    blocks: torch.Tensor  # [num_kv_heads * num_blocks], likewise
+    tiles: list[_Tile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +72,18 @@ class ReferenceAttention:
             if not groups or row.num_keys < _MIN_FILL * groups[-1][0].num_keys:
                 groups.append([])
             groups[-1].append(row)
+        triangles: dict[int, torch.Tensor] = {}
         return _Plan(
             [_plan_decodes(group, shape, layout, null_block) for group in groups],
-            [chunk for row in layout.rows if row.num_queries > 1 for chunk in _plan_chunks(row, shape, layout)],
+            [_plan_chunk(row, shape, layout, null_block, triangles) for row in layout.rows if row.num_queries > 1],
         )
 
     def write(self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layout: BatchLayout) -> None:
         """Clear what former owners left in blocks newly begun, then store at the slots."""
         for new, paged in ((key, cache.keys), (value, cache.values)):
             if layout.stale_blocks.numel():
-                paged.index_fill_(0, layout.stale_blocks, 0)
-            paged.flatten(0, 1).index_copy_(0, layout.slots, new)
+                paged.index_fill_(1, layout.stale_blocks, 0)
+            paged.flatten(1, 2).index_copy_(1, layout.slots, new)
 
     def attend(
         self,
@@ -85,22 +95,21 @@ class ReferenceAttention:
         output: torch.Tensor,
     ) -> None:
         """Group by group, then row by row."""
-        heads = (shape.num_kv_heads, shape.num_heads // shape.num_kv_heads)
+        heads = shape.num_kv_heads
+        scaled = query * shape.scaling
         for group in plan.decodes:
             n = group.rows.numel()
             key, value = (_gather(paged, group.blocks, n) for paged in (cache.keys, cache.values))
-            grouped = query.index_select(0, group.rows).view(n, *heads, -1)
-            sink_logits = None if sinks is None else sinks.view(1, *heads, 1)
-            mixed = _attend(grouped, key, value, group.mask, shape, sink_logits)
-            output.index_copy_(0, group.rows, mixed.reshape(n, shape.num_heads, -1))
+            queries = scaled.index_select(1, group.rows).unflatten(0, (heads, -1)).transpose(1, 2)
+            mixed = _attend(queries.unsqueeze(3), key, value, group.mask, shape, sinks)
+            output.index_copy_(0, group.rows, mixed.squeeze(3).transpose(0, 1).flatten(1, 2))
         for chunk in plan.chunks:
-            key, value = (
-                _gather(paged, chunk.blocks, 1)[:, :, : chunk.num_keys] for paged in (cache.keys, cache.values)
-            )
-            queries = query[chunk.start : chunk.stop].transpose(0, 1).unsqueeze(0)
-            sink_logits = None if sinks is None else sinks.view(1, -1, 1, 1)
-            mixed = _attend(queries, key, value, chunk.mask, shape, sink_logits)
-            output[chunk.start : chunk.stop] = mixed[0].transpose(0, 1)
+            key, value = (_gather(paged, chunk.blocks, 1) for paged in (cache.keys, cache.values))
+            for tile in chunk.tiles:
+                keys = slice(tile.first_key, tile.end_key)
+                queries = scaled[:, tile.start : tile.stop].unflatten(0, (heads, -1)).unsqueeze(1)
+                mixed = _attend(queries, key[:, :, keys], value[:, :, keys], tile.mask, shape, sinks)
+                output[tile.start : tile.stop] = mixed.squeeze(1).flatten(0, 1).transpose(0, 1)
 
 
 def _by_keys(row: Row) -> int:
@@ -121,68 +130,76 @@ def _plan_decodes(group: list[Row], shape: AttentionShape, layout: BatchLayout, 
     rows, blocks_, ends_, firsts_ = upload_lists([[row.start for row in group], blocks, ends, firsts], layout.device)
     slots = torch.arange(num_blocks * block_size, device=layout.device)
     seen = (slots < ends_.unsqueeze(1)) & (slots >= firsts_.unsqueeze(1))
-    return _Decodes(rows, blocks_, num_blocks, _as_mask(seen, shape.dtype)[:, None, None])
+    return _Decodes(rows, _of_all_heads(blocks_, shape, null_block), _as_mask(seen, shape)[:, None, None])
 
 
-def _plan_chunks(row: Row, shape: AttentionShape, layout: BatchLayout) -> list[_Chunk]:
+def _plan_chunk(
+    row: Row, shape: AttentionShape, layout: BatchLayout, null_block: int, triangles: dict[int, torch.Tensor]
+) -> _Chunk:
     block_size, reach = layout.block_size, shape.reach
-    if row.first_position == 0 and reach == Reach() and not _needs_scores(shape):
-        (blocks,) = upload_lists([row.block_table[: -(-row.num_keys // block_size)]], layout.device)
-        return [_Chunk(row.start, row.start + row.num_queries, blocks, row.num_keys, None)]
-    tile = max(16, _MAX_MASK_ELEMENTS // row.num_keys)
-    chunks = []
-    for offset in range(0, row.num_queries, tile):
-        stop = min(row.num_queries, offset + tile)
+    first_block = reach.first_key(row.first_position) // block_size
+    (blocks,) = upload_lists([row.block_table[first_block : -(-row.num_keys // block_size)]], layout.device)
+    step = max(16, min(_TILE_QUERIES, _MAX_TILE_ELEMENTS // row.num_keys))
+    tiles = []
+    for offset in range(0, row.num_queries, step):
+        stop = min(row.num_queries, offset + step)
         first_position, end = row.first_position + offset, row.first_position + stop
-        first_block = reach.first_key(first_position) // block_size
-        (blocks,) = upload_lists([row.block_table[first_block : -(-end // block_size)]], layout.device)
-        positions = torch.arange(first_position, end, device=layout.device).unsqueeze(1)
-        keys = torch.arange(first_block * block_size, end, device=layout.device)
-        seen = (keys <= positions) & (keys >= reach.first_keys(positions))
-        mask = _as_mask(seen, shape.dtype)
-        chunks.append(_Chunk(row.start + offset, row.start + stop, blocks, mask.shape[1], mask))
-    return chunks
+        first_key = reach.first_key(first_position)
+        if reach == Reach():
+            mask = triangles.get(stop - offset)
+            if mask is None:
+                mask = triangles[stop - offset] = _tile_mask(0, 0, stop - offset, shape, layout)
+        else:
+            mask = _tile_mask(first_key, first_position, end, shape, layout)
+        gathered_from = first_block * block_size
+        tiles.append(_Tile(row.start + offset, row.start + stop, first_key - gathered_from, end - gathered_from, mask))
+    return _Chunk(_of_all_heads(blocks, shape, null_block), tiles)
 
 
-def _needs_scores(shape: AttentionShape) -> bool:
-    """Whether something is done to the scores that torch's own attention knows nothing of."""
-    return shape.softcap is not None or shape.has_sinks
+def _tile_mask(
+    first_key: int, first_position: int, end: int, shape: AttentionShape, layout: BatchLayout
+) -> torch.Tensor:
+    positions = torch.arange(first_position, end, device=layout.device).unsqueeze(1)
+    keys = torch.arange(first_key, end, device=layout.device)
+    return _as_mask((keys <= positions) & (keys >= shape.reach.first_keys(positions)), shape)
 
 
-def _as_mask(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+def _as_mask(seen: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    return torch.zeros(seen.shape, dtype=shape.dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+
+
+def _of_all_heads(blocks: torch.Tensor, shape: AttentionShape, null_block: int) -> torch.Tensor:
+    """Indices of the blocks of head 0, then of head 1 and so on, in the cache flattened over heads and blocks."""
+    heads = torch.arange(shape.num_kv_heads, device=blocks.device).unsqueeze(1)
+    return (heads * (null_block + 1) + blocks).flatten()
 
 
 def _gather(paged: torch.Tensor, blocks: torch.Tensor, n: int) -> torch.Tensor:
-    """`[n, num_kv_heads, tokens, size]` of the blocks, `n` tables of equal length one after another."""
-    gathered = paged.index_select(0, blocks)
-    return gathered.view(n, -1, *gathered.shape[2:]).transpose(1, 2)
+    """`[num_kv_heads, n, tokens, size]` of `n` block tables of equal length."""
+    gathered = paged.flatten(0, 1).index_select(0, blocks)
+    return gathered.view(paged.shape[0], n, -1, paged.shape[3])
 
 
 def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    mask: torch.Tensor | None,
+    mask: torch.Tensor,
     shape: AttentionShape,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`[n, heads, queries, size]`; a multiple of the key's heads may query, `mask` is added to the scores."""
-    grouped = query.shape[1] != key.shape[1]
-    if not _needs_scores(shape):
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, scale=shape.scaling, enable_gqa=grouped
-        )
-    if grouped:
-        group_size = query.shape[1] // key.shape[1]
-        key, value = key.repeat_interleave(group_size, 1), value.repeat_interleave(group_size, 1)
-    scores = torch.matmul(query.float(), key.float().transpose(2, 3)) * shape.scaling
+    """`[kv heads, n, queries per kv head, positions, size]` of such queries, already scaled.
+
+    Keys and values are `[kv heads, n, keys, size]`; `mask` is added to the scores of the last keys.
+    """
+    scores = torch.matmul(query.flatten(2, 3), key.transpose(2, 3)).unflatten(2, query.shape[2:4])
     if shape.softcap is not None:
-        scores = torch.tanh(scores / shape.softcap) * shape.softcap
-    scores = scores + mask
+        scores = torch.tanh(scores.float() / shape.softcap) * shape.softcap
+    scores[..., -mask.shape[-1] :] += mask
     if sinks is not None:
-        scores = torch.cat([scores, sinks.float().expand(*scores.shape[:3], 1)], dim=-1)
-    weights = scores.softmax(-1)
+        sink_scores = sinks.to(scores.dtype).view(shape.num_kv_heads, 1, -1, 1, 1)
+        scores = torch.cat([scores, sink_scores.expand(*scores.shape[:4], 1)], dim=-1)
+    weights = scores.softmax(-1).to(value.dtype)
     if sinks is not None:
         weights = weights[..., :-1]
-    return torch.matmul(weights, value.float()).to(query.dtype)
+    return torch.matmul(weights.flatten(2, 3), value).unflatten(2, query.shape[2:4])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core_engine import FinishReason, SequenceOutput, TokenLogprobs
@@ -129,7 +129,6 @@ def test_special_tokens_inside_are_shown_on_request(text_model: TextModel, hidde
 TEXTS = st.text(alphabet=st.sampled_from("ab ñ🚌x"), min_size=1, max_size=30)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
 @given(
     text=TEXTS, stops=st.lists(TEXTS.map(lambda t: t[:3]), max_size=3), sizes=st.lists(st.integers(1, 6), max_size=10)
 )
@@ -151,7 +150,6 @@ def test_a_choice_is_the_same_however_its_tokens_arrive(
         assert spelled(text_model, one_by_one) == text.encode()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(text=TEXTS, stop=TEXTS.map(lambda t: t[:4]))
 def test_entries_never_run_ahead_of_the_text(text_model: TextModel, text: str, stop: str) -> None:
     followed = choice(text_model, stops=[stop])

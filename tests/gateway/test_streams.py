@@ -40,13 +40,13 @@ def test_tokens_are_sent_as_they_come(server: RunningGateway) -> None:
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_an_error_in_a_stream_is_its_last_event(server: RunningGateway, after: int) -> None:
-    server.engine.script = server.saying("one two", failure=EngineDied("of /tmp/x"), failure_after=after)
+    server.engine.script = server.saying("one two", failure=EngineDied("of /var/x"), failure_after=after)
     events = read_events(server.chat(stream=True).content)
     assert not events.done
     *pieces, last = events.chunks
     assert pieces
     assert last["error"]["code"] == "engine_died"
-    assert "/tmp" not in last["error"]["message"]
+    assert "/var" not in last["error"]["message"]
     assert eventually(lambda: not server.engine.running)
 
 

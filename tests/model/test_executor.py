@@ -119,7 +119,7 @@ def test_a_mask_that_allows_nothing_fails_its_row_only(executor: TransformersExe
 def test_rows_that_are_not_finite_fail_alone(executor: TransformersExecutor, driver: HandDriver) -> None:
     sick, chunk, well = (driver.sequence(token_ids(11, salt)) for salt in range(3))
     compute(executor, driver, [(sick, 10), (well, 10)])
-    executor._sites[1].cache.values[sick.block_table[0]] = float("nan")
+    executor._sites[1].cache.values[:, sick.block_table[0]] = float("nan")
     batch = driver.bind([(chunk, 5), (sick, 1), (well, 1)])
     result = executor.collect(executor.submit(batch))
     assert list(result.failed_rows) == [1]
@@ -134,8 +134,8 @@ def test_blocks_left_full_of_nan_serve_the_next_owner(model: Any) -> None:
     expected = [int(lone_logits(model, prompt)[-1].argmax()) for prompt in prompts]
     executor = build_executor(model)
     for site in executor._sites:
-        site.cache.keys[:-1] = float("nan")
-        site.cache.values[:-1] = float("nan")
+        site.cache.keys[:, :-1] = float("nan")
+        site.cache.values[:, :-1] = float("nan")
     driver = HandDriver(executor.spec)
     sequences = [driver.sequence(prompt) for prompt in prompts]
     compute(executor, driver, [(s, s.num_tokens - 1) for s in sequences])

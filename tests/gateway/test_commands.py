@@ -1,0 +1,122 @@
+"""The command line: what it takes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from core_engine import EngineConfig
+from gateway.cli import main
+from gateway.commands.options import Size, read_keys
+from gateway.commands.serve import serve
+from tests.support.tiny_model import write_tiny_model
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["serve", "--executor", "simulated", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_help_lists_the_commands() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
+    assert "serve" in result.output
+    assert "bench" in result.output
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.output.startswith("jitney, version ")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = "import sys, gateway.cli; print([m for m in ('litestar', 'core_engine', 'torch') if m in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "[]"
+
+
+def test_every_engine_option_can_be_given() -> None:
+    options = {parameter.name for parameter in serve.params}
+    assert set(EngineConfig.__struct_fields__) <= options
+
+
+def test_every_option_says_what_it_does() -> None:
+    for parameter in serve.params:
+        assert isinstance(parameter, click.Option)
+        assert parameter.help or parameter.metavar, parameter.name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--port", "70000"), "--port"),
+        (("--token-limit", "8"), "token_limit"),
+        (("--block-size", "7"), "--block-size"),
+        (("--kv-memory", "lots"), "512M"),
+        (("--kv-memory-fraction", "2"), "--kv-memory-fraction"),
+        (("--api-key", ""), "empty"),
+        (("--drain-seconds", "-1"), "--drain-seconds"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments: tuple[str, ...], said: str) -> None:
+    status, output = run(*arguments)
+    assert status != 0
+    assert said in output
+
+
+def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# none yet\n", encoding="utf-8")
+    assert "has none" in run("--api-key-file", str(path))[1]
+
+
+def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, output = run("--model", str(tmp_path), "--port", port)
+    assert status == 1
+    assert f"can't listen on 127.0.0.1:{port}" in output
+    assert "--port" in output
+
+
+@pytest.mark.parametrize(
+    ("missing", "policy", "said"),
+    [("config.json", "fcfs", "config.json"), ("tokenizer.json", "fcfs", "tokenizer.json"), ("", "nobody", "nobody")],
+)
+def test_a_failed_start_ends_the_server_with_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, missing: str, policy: str, said: str
+) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    if missing:
+        (model / missing).unlink()
+    status, _ = run("--model", str(model), "--port", "0", "--policy", policy)
+    assert status == 1
+    assert said in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512", 512), ("2K", 2048), ("512M", 512 << 20), ("1.5g", 3 << 29), ("2GiB", 2 << 30), ("1 MB", 1 << 20)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert Size().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "1X", "1.2.3"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="512M or 2G"):
+        Size().convert(text, None, None)
+
+
+def test_keys_are_read_a_line_each(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one\n\n  two \n# three\n", encoding="utf-8")
+    assert read_keys(path) == ["one", "two"]

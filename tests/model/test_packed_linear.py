@@ -1,0 +1,77 @@
+"""Packed linear layers compute what plain ones do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears, unpack_linears
+from tests.equivalence.families import tiny_model
+from tests.equivalence.harness import run_mixed
+
+CPU = torch.device("cpu")
+
+needs_bfloat16 = pytest.mark.skipif(not can_pack(torch.bfloat16, CPU), reason="this CPU packs no bfloat16")
+
+
+def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    torch.manual_seed(inputs)
+    return nn.Linear(inputs, outputs, bias=bias).to(torch.bfloat16).requires_grad_(False)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (7, 13), (576, 1536)])
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_same_products(inputs: int, outputs: int, rows: int, bias: bool) -> None:
+    plain = linear(inputs, outputs, bias=bias)
+    states = torch.randn(1, rows, inputs).to(torch.bfloat16)
+    exact = states.double() @ plain.weight.double().T
+    if bias:
+        exact += plain.bias.double()
+    with torch.inference_mode():
+        packed = PackedLinear(plain)(states)
+        assert packed.dtype == torch.bfloat16
+        assert packed.shape == (1, rows, outputs)
+        rounding = 2.0**-8 * exact.abs() + 1e-2
+        assert ((packed.double() - exact).abs() <= rounding).all()
+
+
+@needs_bfloat16
+def test_packing_is_undone_exactly() -> None:
+    plain = linear(64, 96, bias=True)
+    weight = plain.weight.clone()
+    model = nn.Sequential(plain, nn.ReLU())
+    assert pack_linears(model) == 1
+    assert isinstance(model[0], PackedLinear)
+    unpack_linears(model)
+    assert torch.equal(model[0].weight, weight)
+    assert model[0].bias is not None
+
+
+@needs_bfloat16
+def test_packed_weights_are_not_held_twice() -> None:
+    model = nn.Sequential(linear(64, 96, bias=False))
+    pack_linears(model)
+    assert [parameter.dim() for parameter in model.parameters()] == []
+
+
+def test_other_formats_are_left_alone() -> None:
+    assert not can_pack(torch.float32, CPU)
+    assert not can_pack(torch.float16, CPU)
+
+
+@needs_bfloat16
+def test_a_model_that_reads_its_weights_by_itself_is_unpacked_again() -> None:
+    model = tiny_model("llama", dtype=torch.bfloat16)
+    projection = model.model.layers[0].mlp.gate_proj
+    genuine = model.model.layers[0].mlp.forward
+
+    def reads_weight(states: torch.Tensor) -> torch.Tensor:
+        assert model.model.layers[0].mlp.gate_proj.weight.dim() == 2
+        return genuine(states)
+
+    model.model.layers[0].mlp.forward = reads_weight
+    assert run_mixed(model).deviation < 0.6
+    assert type(model.model.layers[0].mlp.gate_proj) is type(projection)
