@@ -114,7 +114,8 @@ def to_api_error(error: BaseException) -> ApiError:
         case ApiError():
             return error
         case InvalidRequest():
-            return ApiError(400, str(error), code=error.code, param=error.param)
+            status = 404 if error.code == "model_not_found" else 400
+            return ApiError(status, str(error), code=error.code, param=error.param)
         case Overloaded():
             return ApiError(
                 429,

@@ -31,38 +31,41 @@ async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
 
     Raises ConfigurationError where the address can't be had, before anything is started.
     """
-    listener = bind(settings.host, settings.port)
-    client = EngineClient(config)
-    telemetry = Telemetry(config.served_model_name or config.model, engine_state=lambda: client.state)
-    telemetry.start()
-    client.listeners.append(telemetry.observe)
-    gateway = Gateway(settings, client, telemetry, Callers(config.policies, settings.keys))
-    server = _Server(
-        uvicorn.Config(
-            build_app(gateway),
-            http=bounded_protocol(settings),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=settings.keep_alive_seconds,
-            timeout_graceful_shutdown=FLUSH_SECONDS,
-        )
-    )
-    lifecycle = Lifecycle(gateway, server)
-    lifecycle.watch_signals()
-    _log_listening(listener, config, settings)
-    try:
+    async with contextlib.AsyncExitStack() as cleanup:
+        listener = cleanup.enter_context(bind(settings.host, settings.port))
+        client = EngineClient(config)
+        telemetry = Telemetry(config.served_model_name or config.model, engine_state=lambda: client.state)
+        telemetry.start()
+        cleanup.callback(telemetry.shutdown)
+        client.listeners.append(telemetry.observe)
+        gateway = Gateway(settings, client, telemetry, Callers(config.policies, settings.keys))
+        cleanup.callback(gateway.workers.close)
+        server = _Server(_server_config(gateway))
+        lifecycle = Lifecycle(gateway, server)
+        lifecycle.watch_signals()
+        _log_listening(listener, config, settings)
+        cleanup.push_async_callback(client.stop)
         await client.start()
         bringing_up = asyncio.ensure_future(lifecycle.bring_up())
+        cleanup.callback(bringing_up.cancel)
         await server.serve([listener])
-        bringing_up.cancel()
-    finally:
-        await client.stop()
-        gateway.workers.close()
-        telemetry.shutdown()
     return lifecycle.exit_status
+
+
+def _server_config(gateway: Gateway) -> uvicorn.Config:
+    settings = gateway.settings
+    return uvicorn.Config(
+        build_app(gateway),
+        http=bounded_protocol(settings),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=FLUSH_SECONDS,
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:

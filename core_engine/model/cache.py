@@ -13,6 +13,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from core_engine.errors import ModelError
+
 _log = logging.getLogger("jitney.model")
 
 
@@ -36,18 +38,29 @@ def cached_directory(name: str, build: Callable[[Path], None]) -> Path:
     """The directory `name` under `models` of the cache, filled by `build` if it isn't there.
 
     `build` works in a directory beside it that is renamed at the end, so what is found is whole
-    even if a build was interrupted; of several processes one builds and the others wait.
+    even if a build was interrupted; of several processes one builds and the others wait. Raises
+    ModelError where the cache can't be written, and whatever `build` raises.
     """
     target = cache_root() / "models" / name
-    if target.is_dir():
-        return target
+    if not target.is_dir():
+        try:
+            _build_once(target, build)
+        except OSError as error:
+            raise ModelError(
+                f"the model can't be put into the cache, {target.parent}: {error}; make room or make it writable, or "
+                "name another place by XDG_CACHE_HOME"
+            ) from error
+    return target
+
+
+def _build_once(target: Path, build: Callable[[Path], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _exclusive(target.parent / f".{name}.lock"):
+    with _exclusive(target.parent / f".{target.name}.lock"):
         if target.is_dir():
-            return target
-        for abandoned in target.parent.glob(f".{name}.*.partial"):
+            return
+        for abandoned in target.parent.glob(f".{target.name}.*.partial"):
             shutil.rmtree(abandoned)
-        partial = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".partial", dir=target.parent))
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
         try:
             build(partial)
             partial.chmod(0o755)
@@ -55,7 +68,6 @@ def cached_directory(name: str, build: Callable[[Path], None]) -> Path:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    return target
 
 
 @contextmanager

@@ -61,9 +61,9 @@ class TransformersExecutor:
             [batch.sequences[row] for row in batch.sample_rows],
             {places[row]: mask for row, mask in batch.logits_masks.items() if row in places},
         )
+        sampled.to_host()
         if self._device.type == "cpu":
             return _InFlight(batch.sample_rows, sampled, None)
-        sampled.to_host()
         done = torch.cuda.Event()
         done.record()
         return _InFlight(batch.sample_rows, sampled, done)

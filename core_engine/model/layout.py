@@ -105,6 +105,13 @@ def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def download(tensor: torch.Tensor) -> torch.Tensor:
+    """A host tensor that holds the same once the device has got so far; nothing waits for it here."""
+    if tensor.device.type == "cpu":
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+
 def _rows(batch: Batch) -> list[Row]:
     rows = []
     start = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from core_engine.messages import TokenLogprobs
-from core_engine.model.layout import upload_lists
+from core_engine.model.layout import download, upload_lists
 
 NOT_FINITE = -9999.0  # what stands for a log-probability that JSON has no number for
 
@@ -24,9 +24,7 @@ class Logprobs:
 
     def to_host(self) -> None:
         """Start the copies to the host, without waiting for them."""
-        self.chosen = self.chosen.to("cpu", non_blocking=True)
-        self.best = self.best.to("cpu", non_blocking=True)
-        self.best_ids = self.best_ids.to("cpu", non_blocking=True)
+        self.chosen, self.best, self.best_ids = download(self.chosen), download(self.best), download(self.best_ids)
 
     def fetch(self, num_rows: int) -> list[TokenLogprobs | None]:
         """One entry a row, None where not asked for."""

@@ -13,8 +13,7 @@ from core_engine.model.kernels import AttentionShape, KVCache
 
 # Of free memory. A GPU serves nothing else; a CPU's memory is shared with the rest of the machine.
 _DEFAULT_FRACTION = {"cpu": 0.25, "cuda": 0.9}
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CGROUP_USE = Path("/sys/fs/cgroup/memory.current")
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def kv_bytes_per_token(shapes: list[AttentionShape]) -> int:
@@ -79,8 +78,10 @@ def _machine_bytes() -> int:
 
 
 def _container_bytes() -> int:
-    """What the control group has left; no bound where there is none."""
+    """What the control group (version 2) has left, files it could drop included; no bound where there is none."""
     try:
-        return int(_CGROUP_LIMIT.read_text()) - int(_CGROUP_USE.read_text())
-    except (OSError, ValueError):  # no version 2 group, or "max"
+        limit, used = (int((_CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        stat = dict(line.split() for line in (_CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        return limit - used + int(stat["inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or "max"
         return 1 << 62

@@ -11,7 +11,7 @@ import torch
 
 from core_engine.messages import TokenLogprobs
 from core_engine.model import drawing, masks, penalties
-from core_engine.model.layout import upload
+from core_engine.model.layout import download, upload
 from core_engine.model.logprobs import Logprobs, raw_logprobs
 from core_engine.model.randomness import uniforms
 from core_engine.request import SamplingParams, Sequence
@@ -33,7 +33,7 @@ class Sampled:
 
     def to_host(self) -> None:
         """Start the copies to the host, without waiting for them."""
-        self.token_ids = self.token_ids.to("cpu", non_blocking=True)
+        self.token_ids = download(self.token_ids)
         if self.logprobs is not None:
             self.logprobs.to_host()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ import transformers
 from core_engine.executor import ModelSpec
 from core_engine.model.cache import cache_root, digest, identity
 from core_engine.model.devices import describe
+
+_log = logging.getLogger("jitney.model")
 
 
 class Verdict:
@@ -33,6 +36,9 @@ class Verdict:
         return self._file.is_file()
 
     def keep(self, deviation: float) -> None:
-        """Remember that it passed."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps({"deviation": deviation}), encoding="utf-8")
+        """Remember that it passed; where the cache can't be written, the next start probes again."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps({"deviation": deviation}), encoding="utf-8")
+        except OSError as error:
+            _log.warning("the probe's verdict can't be kept: %s", error)

@@ -1,6 +1,8 @@
-"""`jitney bench`: measurements."""
+"""`jitney bench`: measurements of this machine."""
 
 from __future__ import annotations
+
+import json
 
 import click
 
@@ -9,13 +11,18 @@ from gateway.commands.bench_policies import policies
 
 @click.group()
 def bench() -> None:
-    """Measure this machine."""
+    """Measure what the engine costs on this machine."""
 
 
 @bench.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def scheduler(as_json: bool) -> None:
-    """Cost of an iteration outside the model."""
+@click.option("--iterations", type=click.IntRange(min=10), default=500, show_default=True, help="Per state.")
+def scheduler(as_json: bool, iterations: int) -> None:
+    """Measure an iteration outside the model, with the default policies."""
+    from core_engine.lab.bench import render_scheduler_bench, run_scheduler_bench
+
+    report = run_scheduler_bench(iterations)
+    click.echo(json.dumps(report, indent=2) if as_json else render_scheduler_bench(report))
 
 
 bench.add_command(policies)

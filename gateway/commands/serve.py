@@ -61,6 +61,7 @@ def serve(**options: Any) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("jitney").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about clients
     try:
         given = read_config(options.pop("config_file")) | _given(options)
         of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}

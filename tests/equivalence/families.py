@@ -26,6 +26,7 @@ _TINY: dict[str, Any] = {
 }  # fmt: skip
 
 _ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+_USUAL_SCALING = {"attention_multiplier": 0.25}  # by default 1, so sharp that rounding shows
 _LATENT = {"num_key_value_heads": 4, "head_dim": 8}  # multi-head latent attention: no grouped heads
 
 # What a type needs besides; None for a field to be left at its default.
@@ -52,9 +53,11 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": _LATENT,
     "glm_moe_dsa": _LATENT,
     "gpt_neo": {"num_layers": 3, "num_hidden_layers": None, "attention_types": [[["global", "local", "global"], 1]]},
-    "granitemoe": {"attention_multiplier": 0.25},
-    "granitemoe_swa": {"attention_multiplier": 0.25},
-    "granitemoeshared": {"attention_multiplier": 0.25},
+    "granite": _USUAL_SCALING,
+    "granite_swa": _USUAL_SCALING,
+    "granitemoe": _USUAL_SCALING,
+    "granitemoe_swa": _USUAL_SCALING,
+    "granitemoeshared": _USUAL_SCALING,
     "llama4_text": {
         "layer_types": ["chunked_attention", "full_attention", "chunked_attention"], "no_rope_layers": [1, 0, 1],
         "intermediate_size_mlp": 96,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from core_engine import EngineConfig
+from core_engine.lab.bench import Scenario
 from gateway.cli import main
 from gateway.commands.options import Size, read_keys
 from gateway.commands.serve import serve
@@ -120,3 +122,13 @@ def test_keys_are_read_a_line_each(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("one\n\n  two \n# three\n", encoding="utf-8")
     assert read_keys(path) == ["one", "two"]
+
+
+def test_the_scheduler_bench_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core_engine.lab.bench.run_scheduler_bench.__defaults__", (10, (Scenario("decode", 4, 0),)))
+    result = CliRunner().invoke(main, ["bench", "scheduler", "--json", "--iterations", "10"])
+    (row,) = json.loads(result.output)["scenarios"]
+    assert (row["kind"], row["running"]) == ("decode", 4)
+    assert row["median_seconds"] > 0
+    table = CliRunner().invoke(main, ["bench", "scheduler", "--iterations", "10"]).output
+    assert "decode" in table

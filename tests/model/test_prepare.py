@@ -260,6 +260,13 @@ def test_what_a_killed_build_left_is_cleared_away(cache: Path) -> None:
     assert not abandoned.exists()
 
 
+def test_a_cache_that_cannot_be_written(cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_text("a file where the directory should be")
+    with pytest.raises(ModelError, match=r"can't be put into the cache.*XDG_CACHE_HOME"):
+        cached_directory("name", lambda target: None)
+
+
 def test_two_starts_build_once(cache: Path) -> None:
     built = []
     release = threading.Event()

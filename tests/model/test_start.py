@@ -133,6 +133,16 @@ def test_memory_that_is_free() -> None:
     assert 1 << 20 < memory.free_bytes(torch.device("cpu")) < 1 << 50
 
 
+def test_a_container_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    (tmp_path / "memory.stat").write_text("anon 400000\ninactive_file 200000\n")
+    monkeypatch.setattr(memory, "_CONTROL_GROUP", tmp_path)
+    assert memory.free_bytes(torch.device("cpu")) == 500_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes(torch.device("cpu")) > 500_000
+
+
 # Probe.
 
 
@@ -173,6 +183,15 @@ def test_a_verdict_is_kept_until_the_model_changes(
     weights.write_bytes(weights.read_bytes())
     with pytest.raises(ModelError, match="logits differ"):
         load(directory)
+
+
+def test_without_a_cache_every_start_probes(
+    model_directory: MakeDirectory, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.mkdir()
+    cache.write_text("a file where the directory should be")
+    load(model_directory())
+    assert "verdict can't be kept" in caplog.text
 
 
 def test_a_verdict_does_not_hold_for_another_format(
