@@ -169,4 +169,5 @@ class Commit:
             prefill_seconds=None if start is None or first is None else first - start,
             decode_seconds=None if first is None or last is None else last - first,
             total_seconds=self._state.clock.now() - arrival,
+            block_hashes=sequences[0].block_hashes,
         )

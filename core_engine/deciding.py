@@ -124,10 +124,7 @@ class Deciding:
             exempt.add(order.waiting[0].id)
         decodes = None
         if limit.seconds is not None:
-            decodes = Load()
-            for sequence in state.running:
-                if sequence.num_pending_tokens == 1:
-                    decodes.add(sequence.num_computed_tokens, 1)
+            decodes = Load.of((s.num_computed_tokens, 1) for s in state.running if s.num_pending_tokens == 1)
         budget = Budget(
             token_limit=state.token_limit,
             sequences_left=state.sequence_limit - len(state.running),
