@@ -49,11 +49,11 @@ class Commit:
 
     def advance(self, batch: Batch, result: BatchResult) -> None:
         """Take in a whole batch's result."""
-        for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
+        for row, (sequence, num_tokens) in enumerate(zip(batch.sequences, batch.num_query_tokens, strict=True)):
             sequence.in_flight = False
             before = sequence.num_computed_tokens
             computed = sequence.num_computed_tokens = before + num_tokens
-            if sequence.block_hashes and before < sequence.num_prompt_tokens:
+            if sequence.block_hashes and before < sequence.num_prompt_tokens and row not in result.failed_rows:
                 size = batch.block_size
                 last = min(computed // size, len(sequence.block_hashes))
                 self._state.pool.publish(sequence, before // size, last)
