@@ -49,11 +49,11 @@ class Commit:
 
     def advance(self, batch: Batch, result: BatchResult) -> None:
         """Take in a whole batch's result."""
-        for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
+        for row, (sequence, num_tokens) in enumerate(zip(batch.sequences, batch.num_query_tokens, strict=True)):
             sequence.in_flight = False
             before = sequence.num_computed_tokens
             computed = sequence.num_computed_tokens = before + num_tokens
-            if sequence.block_hashes and before < sequence.num_prompt_tokens:
+            if sequence.block_hashes and before < sequence.num_prompt_tokens and row not in result.failed_rows:
                 size = batch.block_size
                 last = min(computed // size, len(sequence.block_hashes))
                 self._state.pool.publish(sequence, before // size, last)
@@ -169,4 +169,5 @@ class Commit:
             prefill_seconds=None if start is None or first is None else first - start,
             decode_seconds=None if first is None or last is None else last - first,
             total_seconds=self._state.clock.now() - arrival,
+            block_hashes=sequences[0].block_hashes,
         )

@@ -13,6 +13,7 @@ terms is added to it. Table and slopes follow the measured times by normalised l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _KNOTS = tuple(2**i for i in range(16))  # 1 to 32,768 rows
@@ -28,6 +29,16 @@ class Load:
     rows: int = 0
     attention_pairs: int = 0  # queries times the keys each one sees
     kv_tokens: int = 0  # keys read, each sequence's once
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[int, int]]) -> Load:
+        """The load of sequences given as (computed tokens, tokens to compute now)."""
+        rows = pairs = keys = 0
+        for computed, tokens in chunks:
+            rows += tokens
+            pairs += tokens * computed + tokens * (tokens + 1) // 2
+            keys += computed + tokens
+        return cls(rows, pairs, keys)
 
     def add(self, num_computed_tokens: int, num_tokens: int) -> None:
         """Add one sequence that computes `num_tokens` after `num_computed_tokens`."""

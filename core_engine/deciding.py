@@ -53,6 +53,7 @@ class Deciding:
     def rank(self) -> Order:
         """Ask for the ranking and repair it to a permutation."""
         state = self._state
+        self._reservations.clear()
         running, waiting = list(state.running), list(state.waiting_queues.window())
         answer = self._panel.ask_one("rank_sequences", answers.ranking, state)
         if answer is None or not (answer[0] or answer[1]):
@@ -84,8 +85,10 @@ class Deciding:
     def plan(self, order: Order, limit: PrefillLimit) -> IterationPlan:
         """Ask the planners in turn, each with a fresh Budget, for a plan that survives the replay."""
         state = self._state
-        self._reservations.clear()
+        self._reservations.clear()  # whoever is overdue now needs more than a policy asks for
         self.sharing.forget()
+        if not state.running and order.waiting and limit.stops(order.waiting[0].id):
+            state.rescues["gates"] += 1
         overdue = self._overdue()
         for policy, is_default, ask in self._panel.asking("plan_iteration"):
             whole = bool(getattr(policy, "whole_prompts", False))
@@ -124,10 +127,7 @@ class Deciding:
             exempt.add(order.waiting[0].id)
         decodes = None
         if limit.seconds is not None:
-            decodes = Load()
-            for sequence in state.running:
-                if sequence.num_pending_tokens == 1:
-                    decodes.add(sequence.num_computed_tokens, 1)
+            decodes = Load.of((s.num_computed_tokens, 1) for s in state.running if s.num_pending_tokens == 1)
         budget = Budget(
             token_limit=state.token_limit,
             sequences_left=state.sequence_limit - len(state.running),

@@ -156,15 +156,16 @@ class Engine:
         self._reporting.before(batch)
         self._execute(batch)
         self.state.watch_anchor()
-        self._swapping.watch()
         if self.config.check_integrity or not self.state.requests:
             self.state.check_integrity()
         delivered = self._must_deliver(plan.deliver)
         outputs, finished = self._outbox.release() if delivered else ([], [])
         stats = self._reporting.after(batch, started, self._deciding, self._commit, delivered)
+        version = self._panel.version
+        self._release_held = self._swapping.watch()  # what it changes holds from the next iteration on
         return IterationOutput(
             epoch=self.epoch,
-            policy_version=self._panel.version,
+            policy_version=version,
             accepted=accepted,
             rejected=rejected,
             outputs=outputs,
@@ -232,12 +233,16 @@ class Engine:
 
     def _must_deliver(self, wanted: bool) -> bool:
         """Held results go out when nothing runs any more, at a fault, and after the longest wait there is."""
-        if wanted or not self._outbox:
-            self._delivered_iteration = self.state.iteration
-        faulted = self._release_held or self._panel.num_faults != self.state.num_faults
+        state = self.state
+        released = self._release_held or self._panel.num_faults != state.num_faults
         self._release_held = False
-        too_long = self.state.iteration - self._delivered_iteration >= self.config.max_wait_iterations
-        return wanted or not self.state.running or faulted or self._commit.any_error or too_long
+        delivers = wanted or not state.running or released or self._commit.any_error
+        if not delivers and state.iteration - self._delivered_iteration >= self.config.max_wait_iterations:
+            state.rescues["held"] += 1
+            delivers = True
+        if delivers or not self._outbox:
+            self._delivered_iteration = state.iteration
+        return delivers
 
 
 def _allocator(answer: object) -> object:

@@ -127,7 +127,7 @@ class Intake:
         ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), max_tokens)
         hashes: tuple[bytes, ...] = ()
         if state.pool.remembers:
-            salt = f"{request.tenant}\0{request.cache_salt}"
+            salt = f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"
             hashes = chain_block_hashes(request.prompt_token_ids, state.block_size, salt)
         sequences = [
             Sequence(

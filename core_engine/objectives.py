@@ -65,6 +65,10 @@ class Attainment:
         self.recent.clear()
         return recent
 
+    def recall(self, verdicts: list[bool]) -> None:
+        """Put these in place of the recent verdicts."""
+        self.recent = deque(verdicts, maxlen=_RECENT)
+
     def drain_counts(self) -> dict[str, tuple[int, int]]:
         """(met, all) by class since the last call."""
         drained, self.counts = self.counts, {}

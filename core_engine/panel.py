@@ -138,9 +138,11 @@ class Panel:
         try:
             answer = implementation.call(*arguments)
             return None if answer is None else check(answer)
+        except PolicyFault:
+            raise  # of another policy, asked on the way: strict mode ends at the culprit
         except BadAnswer as error:
             self.fault(implementation.policy, f"{implementation.key.partition('/')[0]}: {error}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _log.debug("traceback of policy %s", implementation.policy, exc_info=True)
             self.fault(implementation.policy, f"{implementation.key.partition('/')[0]} raised {error!r}")
         finally:

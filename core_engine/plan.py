@@ -44,6 +44,10 @@ class PrefillLimit(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     reasons: dict[str, str] = {}
 
+    def stops(self, sequence_id: int) -> bool:
+        """Whether it keeps a waiting sequence from starting, however much room there is."""
+        return sequence_id in self.held or 0 in (self.new_sequences, self.prompt_tokens, self.seconds)
+
 
 def tightest(limits: list[tuple[str, PrefillLimit]]) -> PrefillLimit:
     """Combine the answers of (policy, limit) pairs field by field; reasons become "policy: reason"."""

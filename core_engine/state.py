@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections import deque
+from collections import Counter, deque
 
 from core_engine.clock import Clock
 from core_engine.config import EngineConfig
@@ -55,6 +55,7 @@ class EngineState:
         self.num_preempted_this_iteration = 0
         self.num_memory_shortages = 0
         self.num_faults = 0
+        self.rescues: Counter[str] = Counter()  # since start, by the rule of the engine that had to step in
         self.anchor_stall = 0  # iterations in a row in which the anchor computed nothing
         self.refused: set[int] = set()  # ids for which the allocator had no block in the last iteration
         self._anchor: tuple[int, int] | None = None  # id, computed tokens, at the end of the last iteration
@@ -155,10 +156,12 @@ class EngineState:
         current = (anchor.id, anchor.num_computed_tokens) if anchor else None
         self.anchor_stall = self.anchor_stall + 1 if current and current == self._anchor else 0
         self._anchor = current
+        self.rescues["anchor"] += self.anchor_stall == _ANCHOR_PATIENCE
 
     def start(self, sequence: Sequence, num_matched_tokens: int) -> None:
         """WAITING to RUNNING; its first blocks have been granted, the first tokens found computed."""
         self.waiting_queues.remove(sequence)
+        self.rescues["overdue"] += sequence.id in self.protected
         sequence.status = Status.RUNNING
         sequence.num_computed_tokens = sequence.num_matched_tokens = num_matched_tokens
         sequence.start_iteration = self.iteration

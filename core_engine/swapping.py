@@ -14,7 +14,7 @@ from core_engine.messages import PolicyEvent, PolicyInfo
 from core_engine.objectives import Attainment, clearly_worse
 from core_engine.panel import Panel
 from core_engine.policy_set import PolicySet
-from core_engine.selection import build_policies
+from core_engine.selection import NamedPolicy, build_policies
 from core_engine.state import EngineState
 
 _log = logging.getLogger("jitney.policies")
@@ -38,7 +38,7 @@ class Swapping:
         self._before: list[bool] = []
         self._adopted_iteration = 0
         self._faults_at_adoption = 0
-        self._fixed = {hook: first.policy for hook in _FIXED_AT_START if (first := panel.first(hook)) is not None}
+        self._fixed = {hook: self._owner(hook) for hook in _FIXED_AT_START}
         self.history: deque[PolicyEvent] = deque(maxlen=_HISTORY)
         self.events: list[PolicyEvent] = []  # not told yet
         panel.on_retirement = self._retired
@@ -52,40 +52,58 @@ class Swapping:
         """The set that these specifications name, without touching the running one (safe on any thread).
 
         A policy that runs already with just these options keeps its instance. Raises ConfigurationError;
-        RestartNeeded where one would take over what is fixed at start.
+        RestartNeeded where one would take over, or change, what is fixed at start.
         """
-        running = {policy.spec: policy for policy in self._panel.set.policies if policy.spec}
+        running = {p.spec: p for p in [*self._fixed.values(), *self._panel.set.policies] if p.spec}
         fresh = iter(build_policies(tuple(spec for spec in specs if spec not in running), self._seed))
         policies = [running[spec] if spec in running else next(fresh) for spec in specs]
         if len({policy.name for policy in policies}) < len(policies):
             raise ConfigurationError("a policy is named twice; give all its options at once")
         candidate = PolicySet(policies, self._panel.set.defaults)
-        for policy in policies:
-            for hook, fixed in self._fixed.items():
-                if hook in candidate.hooks_of(policy.name) and policy.name != fixed:
-                    raise RestartNeeded(
-                        f"policy {policy.name!r} would take {hook} over from {fixed!r}, which is fixed at start: "
-                        "leave it out, or restart with it"
-                    )
+        for hook, owner in self._fixed.items():
+            self._check_fixed(hook, owner, candidate)
         return candidate
+
+    def _owner(self, hook: str) -> NamedPolicy:
+        first = self._panel.first(hook)
+        assert first is not None, "a default answers every question"
+        return next(member for member in self._panel.set.members if member.name == first.policy)
+
+    def _check_fixed(self, hook: str, owner: NamedPolicy, candidate: PolicySet) -> None:
+        """Whoever answered a hook at start stays in charge of it; others may be named for their other hooks."""
+        first = True
+        for policy in candidate.policies:
+            hooks = candidate.hooks_of(policy.name)
+            if hook not in hooks:
+                continue
+            has_more = bool(set(hooks) - set(_FIXED_AT_START))
+            if policy.name != owner.name and (first or not has_more):
+                raise RestartNeeded(
+                    f"policy {policy.name!r} would take {hook} over from {owner.name!r}, which is fixed at start: "
+                    "leave it out, or restart with it"
+                )
+            if policy.name == owner.name and policy.options != owner.options and not has_more:
+                raise RestartNeeded(f"the options of policy {policy.name!r} are fixed at start: restart with others")
+            first = False
 
     def adopt(self, candidate: PolicySet) -> PolicyEvent:
         """Put the set in force, on probation. A set that is still on probation itself is not gone back to."""
+        recent = self._attainment.start_over()
         if self._previous is None:
             self._previous = self._panel.set
-            self._before = self._attainment.start_over()
-        self._change(candidate)
-        self._adopted_iteration = self._state.iteration
-        self._faults_at_adoption = self._num_faults()
+            self._before = recent
         self._panel.retires = False
+        self._faults_at_adoption = self._num_faults(candidate)
+        self._adopted_iteration = self._state.iteration
+        self._change(candidate)
         return self._note("adopted", "")
 
-    def watch(self) -> None:
-        """At the end of an iteration: go back, confirm, or wait on."""
+    def watch(self) -> bool:
+        """At the end of an iteration: go back, confirm, or wait on; whether it went back."""
         if self._previous is None:
-            return
+            return False
         config = self._state.config
-        faults = self._num_faults() - self._faults_at_adoption
+        faults = self._num_faults(self._panel.set) - self._faults_at_adoption
         if faults > config.max_policy_faults:
             self._roll_back(f"{faults} faults")
         elif clearly_worse(self._before, list(self._attainment.recent)):
@@ -94,6 +112,8 @@ class Swapping:
             self._previous = None
             self._panel.retires = True
             self._note("confirmed", f"{config.probation_iterations} iterations with {faults} faults")
+            return False
+        return self._previous is None
 
     def describe(self) -> list[PolicyInfo]:
         """Every policy in force, with its options, faults and decision time so far."""
@@ -122,24 +142,28 @@ class Swapping:
         events, self.events = self.events, []
         return events
 
-    def _num_faults(self) -> int:
-        configured = [policy.name for policy in self._panel.set.policies]
-        return sum(self._panel.total_faults.get(name, 0) for name in configured)
+    def _num_faults(self, policies: PolicySet) -> int:
+        return sum(self._panel.total_faults.get(policy.name, 0) for policy in policies.policies)
 
     def _change(self, policies: PolicySet) -> None:
         old = self._panel.set
-        leaving = frozenset(m.name for m in old.members if m not in policies.members)
-        arriving = frozenset(m.name for m in policies.members if m not in old.members)
+        before, after = {id(m.policy) for m in old.members}, {id(m.policy) for m in policies.members}
+        leaving = frozenset(m.name for m in old.members if id(m.policy) not in after)
+        arriving = frozenset(m.name for m in policies.members if id(m.policy) not in before)
         self._panel.tell("on_retire", self._state, only=leaving)
         self._panel.adopt(policies)
         self._panel.tell("on_adopt", self._state, only=arriving)
         self._renew_reservations()
 
     def _renew_reservations(self) -> None:
-        """Return what is reserved and unused, and ask anew, oldest first, for what is free."""
+        """Return what is reserved and unused, and ask anew, oldest first, for what is free.
+
+        Whoever boarded because overdue keeps the blocks up to its next token.
+        """
         state, pool = self._state, self._state.pool
         for sequence in state.running:
-            pool.shrink(sequence, pool.blocks_for(sequence.num_computed_tokens))
+            needed = sequence.num_tokens if sequence.id in state.protected else sequence.num_computed_tokens
+            pool.shrink(sequence, pool.blocks_for(needed))
         for sequence in state.running:
             wanted = ask_reservation(self._panel, state, sequence) - len(sequence.block_table)
             pool.grow(sequence, min(wanted, pool.num_free_blocks))
@@ -149,6 +173,7 @@ class Swapping:
         previous, self._previous = self._previous, None
         self._panel.retires = True
         self._change(previous)
+        self._attainment.recall(self._before)
         self._note("rolled_back", reason)
 
     def _retired(self, policy: str, reason: str) -> None:

@@ -79,9 +79,9 @@ class KVPool:
         if not hashes or self._memory is None:
             return []
         try:
-            blocks = self._memory.match(hashes)
-            right = all(self._content[block] == digest for block, digest in zip(blocks, hashes, strict=False))
-            fault = None if right and len(blocks) <= len(hashes) else f"match answered wrong blocks: {blocks!r:.80}"
+            blocks = list(self._memory.match(hashes))
+            right = len(blocks) <= len(hashes) and all(map(self._contains, blocks, hashes))
+            fault = None if right else f"match answered wrong blocks: {blocks!r:.80}"
         except Exception as error:
             fault = f"match raised {error!r}"
         if fault is None:
@@ -102,11 +102,16 @@ class KVPool:
         self.num_free_blocks -= len(idle)
         self.num_idle_blocks -= sum(self._content[block] is not None for block in idle)
         sequence.block_table.extend(blocks)
-        if idle and self._memory is not None:
-            try:
-                self._memory.reuse(idle)
-            except Exception as error:
-                self._replace_allocator(f"reuse raised {error!r}")
+        if not idle:
+            return
+        if self._memory is None:
+            # The allocator that knew the contents has been replaced since the match by one that takes them for free.
+            self._use(self._free_list())
+            return
+        try:
+            self._memory.reuse(idle)
+        except Exception as error:
+            self._replace_allocator(f"reuse raised {error!r}")
 
     def publish(self, sequence: Sequence, first: int, last: int) -> None:
         """The sequence's blocks `first .. last - 1` are full of prompt tokens now: let others find them."""
@@ -137,9 +142,10 @@ class KVPool:
                 freed.append(block)
                 self.num_idle_blocks += self._content[block] is not None
         del sequence.block_table[num_blocks:]
-        self.num_free_blocks += len(freed)
+        num_freed = len(freed)
+        self.num_free_blocks += num_freed
         self._give_back(freed)
-        return len(freed)
+        return num_freed
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         """Raise IntegrityError unless the holders of each block are the running sequences with it in their table."""
@@ -207,9 +213,15 @@ class KVPool:
         except Exception as error:
             self._replace_allocator(f"release raised {error!r}")
 
+    def _contains(self, block: object, digest: bytes) -> bool:
+        return type(block) is int and 0 <= block < self.num_blocks and self._content[block] == digest
+
+    def _free_list(self) -> FreeListAllocator:
+        return FreeListAllocator.over([block for block, holders in enumerate(self._holders) if not holders])
+
     def _replace_allocator(self, reason: str) -> None:
         _log.error("block allocator %s is replaced by a free list: %s", type(self._allocator).__name__, reason)
-        self._use(FreeListAllocator.over([b for b, holders in enumerate(self._holders) if not holders]))
+        self._use(self._free_list())
         self._content = [None] * self.num_blocks
         self.num_idle_blocks = 0
         self._on_fault(reason)
