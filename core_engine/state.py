@@ -60,7 +60,8 @@ class EngineState:
         self.refused: set[int] = set()  # ids for which the allocator had no block in the last iteration
         self._anchor: tuple[int, int] | None = None  # id, computed tokens, at the end of the last iteration
         self._running_by_id: dict[int, Sequence] = {}
-        self._boardings: deque[tuple[float, int]] = deque(maxlen=_BOARDINGS)  # (seconds, prompt tokens)
+        self._boardings: deque[tuple[float, int]] = deque()  # (seconds, prompt tokens), of the last ones
+        self._boarded_tokens = 0  # of all of them
 
     # What policies see beside the plain attributes (EngineView).
 
@@ -115,7 +116,7 @@ class EngineState:
 
     @property
     def tokens_per_second(self) -> float:
-        return self._rate(sum(tokens for _, tokens in self._boardings))
+        return self._rate(self._boarded_tokens)
 
     @property
     def mean_output_tokens(self) -> float:
@@ -169,6 +170,9 @@ class EngineState:
             sequence.num_cached_tokens = num_matched_tokens
             sequence.start_seconds = self.clock.now()
             self._boardings.append((sequence.start_seconds, sequence.num_prompt_tokens))
+            self._boarded_tokens += sequence.num_prompt_tokens
+            if len(self._boardings) > _BOARDINGS:
+                self._boarded_tokens -= self._boardings.popleft()[1]
         bisect.insort(self.running, sequence, key=_id)
         self._running_by_id[sequence.id] = sequence
 

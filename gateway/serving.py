@@ -121,8 +121,10 @@ class Exchange:
             self._span.finish(
                 *generation.outcomes, finish_reasons=generation.finish_reasons, response_id=generation.plan.id
             )
-        elif error is None or isinstance(error, ClientDisconnected) or not isinstance(error, Exception):
+        elif isinstance(error, ClientDisconnected):
             self._span.error("client_disconnected", client_at_fault=True)
+        elif not isinstance(error, Exception):
+            self._span.error("cancelled")
         else:
             answer = to_api_error(error)
             self._span.error(answer.code or str(answer.status), client_at_fault=answer.status < 500)

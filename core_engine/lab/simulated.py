@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -130,6 +130,21 @@ class SimulatedExecutor:
         ]
 
 
+class _Description(msgspec.Struct, frozen=True):
+    """What is read of a model's config.json."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    model_type: str = "simulated"
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    eos_token_id: int | list[int] | None = None
+    simulated: SimulatedModel = SimulatedModel()
+
+
 def load_simulated(config: EngineConfig, directory: Path, clock: Clock | None = None) -> SimulatedExecutor:
     """The executor for `config.executor == "simulated"`, shaped like the model in `directory`.
 
@@ -139,31 +154,29 @@ def load_simulated(config: EngineConfig, directory: Path, clock: Clock | None = 
     """
     path = directory / "config.json"
     try:
-        description: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        spec = _spec(config, config.served_model_name or directory.name, description)
-        model = msgspec.convert(description.get("simulated", {}), SimulatedModel)
-    except (OSError, KeyError, msgspec.MsgspecError) as error:
-        raise ModelError(f"{path} does not describe a model that can be simulated: {error!r}") from error
-    return SimulatedExecutor(spec, clock or MonotonicClock(), model)
+        description = msgspec.json.decode(path.read_bytes(), type=_Description)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ModelError(f"{path} does not describe a model that can be simulated: {error}") from error
+    spec = _spec(config, config.served_model_name or directory.name, description)
+    return SimulatedExecutor(spec, clock or MonotonicClock(), description.simulated)
 
 
-def _spec(config: EngineConfig, name: str, description: dict[str, Any]) -> ModelSpec:
-    heads = description.get("num_key_value_heads", description["num_attention_heads"])
-    head_dim = description.get("head_dim", description["hidden_size"] // description["num_attention_heads"])
+def _spec(config: EngineConfig, name: str, description: _Description) -> ModelSpec:
+    heads = description.num_key_value_heads or description.num_attention_heads
+    head_dim = description.head_dim or description.hidden_size // description.num_attention_heads
     bytes_per_value = 2 if config.dtype in ("bfloat16", "float16") else 4
-    bytes_per_token = 2 * description["num_hidden_layers"] * heads * head_dim * bytes_per_value
-    model_len = description["max_position_embeddings"]
-    ends = description.get("eos_token_id")
+    bytes_per_token = 2 * description.num_hidden_layers * heads * head_dim * bytes_per_value
     num_blocks = (config.kv_memory_bytes or _DEFAULT_KV_BYTES) // (bytes_per_token * config.block_size)
     if num_blocks == 0:
         raise ModelError(f"{config.kv_memory_bytes} bytes of KV memory hold no block of {config.block_size} tokens")
+    ends = description.eos_token_id
     return ModelSpec(
         name=name,
-        architecture=description.get("model_type", "simulated"),
+        architecture=description.model_type,
         dtype="float32" if config.dtype == "auto" else config.dtype,
         device="simulated",
-        vocab_size=description["vocab_size"],
-        max_model_len=min(model_len, config.max_model_len or model_len),
+        vocab_size=description.vocab_size,
+        max_model_len=min(description.max_position_embeddings, config.max_model_len or 1 << 60),
         num_blocks=num_blocks,
         block_size=config.block_size,
         kv_bytes_per_token=bytes_per_token,

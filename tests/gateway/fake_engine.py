@@ -47,6 +47,7 @@ class Script:
     hold_acceptance: bool = False
     hold_after: int | None = None  # tokens after which nothing comes any more
     together: int = 1  # tokens that come at once
+    pause_seconds: float = 0.0  # before anything comes
     limits: dict[str, str] = field(default_factory=dict)
     cached_tokens: int = 0
 
@@ -63,8 +64,8 @@ class FakeTicket:
         self._tokens = [self._script.tokens(request, index) for index in range(request.n)]
 
     async def next(self) -> list[SequenceOutput]:
-        await asyncio.sleep(0)
         script = self._script
+        await asyncio.sleep(script.pause_seconds)
         if script.failure is not None and self._position >= script.failure_after:
             raise script.failure
         if script.hold_after is not None and self._position >= script.hold_after:

@@ -148,6 +148,17 @@ def test_a_stream_starts_with_a_comment_where_the_first_token_is_late(text_model
             assert next(response.iter_raw()) == b": still here\n\n"
 
 
+def test_an_error_after_a_comment_is_an_event(text_model: TextModel) -> None:
+    with running_gateway(text_model, heartbeat_seconds=0.01) as running:
+        running.engine.script = running.saying("one", failure=EngineDied("gone"), pause_seconds=0.1)
+        response = running.chat(stream=True)
+    assert response.status_code == 200
+    events = read_events(response.content)
+    assert events.comments >= 1
+    assert [chunk["error"]["code"] for chunk in events.chunks] == ["engine_died"]
+    assert not events.done
+
+
 def hang_up(server: RunningGateway, request: bytes, *, after_bytes: bool, reset: bool) -> None:
     with server.connect() as connection:
         connection.sendall(request)

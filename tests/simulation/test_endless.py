@@ -20,6 +20,8 @@ from core_engine.view import EngineView, SequenceView
 from tests.simulation.hostile import Hostile
 from tests.simulation.support import Machine, Wish, check_budgets, hostilities
 
+pytestmark = pytest.mark.slow
+
 BACKLOG = 4  # requests that always wait
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import time
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -50,7 +51,7 @@ class Collector:
                 pass
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=lambda: self._server.serve_forever(poll_interval=0.01))
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> None:
@@ -61,6 +62,13 @@ class Collector:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+    def wait_for_all(self, seconds: float) -> None:
+        """Wait until both kinds of export have been answered."""
+        deadline = time.monotonic() + seconds
+        while not (self.traces and self.metrics):
+            assert time.monotonic() < deadline, "an export is missing"
+            time.sleep(0.01)
 
     def spans(self) -> list[Any]:
         return [

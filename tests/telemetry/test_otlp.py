@@ -179,3 +179,5 @@ def test_a_collector_that_never_answers_holds_nobody_up(exporting: Telemetry, co
     exporting.request("chat", MODEL, {}).finish(outcome())
     exporting.shutdown(timeout_seconds=0.01)
     assert not collector.traces
+    collector.answering.set()
+    collector.wait_for_all(HANG_SECONDS)  # or exporters go on trying, in threads, while other tests run

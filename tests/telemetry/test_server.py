@@ -17,6 +17,8 @@ import pytest
 from tests.support.tiny_model import write_tiny_model
 from tests.telemetry.collector import Collector, attributes
 
+pytestmark = pytest.mark.slow
+
 HANG_SECONDS = 120.0
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
