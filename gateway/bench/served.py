@@ -21,9 +21,10 @@ _ANSWER_SECONDS = 600.0  # a guard against hanging, far above what any request t
 class Served:
     """A running server: where it listens and how to speak to its operator's side."""
 
-    def __init__(self, base_url: str, admin_key: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, base_url: str, admin_key: str, client: httpx.AsyncClient, pid: int) -> None:
         self.base_url = base_url
         self.client = client
+        self.pid = pid  # of the gateway, whose child the engine is
         self._admin = {"authorization": f"Bearer {admin_key}"}
 
     async def swap(self, *policies: str) -> dict[str, Any]:
@@ -36,7 +37,7 @@ class Served:
         answer = await self.client.get("/admin/policies/history", headers=self._admin)
         return list(answer.raise_for_status().json()["history"])
 
-    async def counter(self, name: str) -> float:
+    async def metric(self, name: str) -> float:
         """A metric, summed over its labels; 0 where nothing was counted yet."""
         text = (await self.client.get("/metrics")).raise_for_status().text
         lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] == name]
@@ -71,7 +72,7 @@ async def served(
         try:
             async with httpx.AsyncClient(base_url=base_url, timeout=_ANSWER_SECONDS, limits=limits) as client:
                 await asyncio.wait_for(_wait_ready(client, process), _READY_SECONDS)
-                yield Served(base_url, admin_key, client)
+                yield Served(base_url, admin_key, client, process.pid)
         finally:
             if process.returncode is None:
                 process.terminate()

@@ -7,6 +7,7 @@ import json
 import click
 
 from gateway.commands.bench_policies import policies
+from gateway.commands.bench_soak import soak
 
 
 @click.group()
@@ -26,3 +27,4 @@ def scheduler(as_json: bool, iterations: int) -> None:
 
 
 bench.add_command(policies)
+bench.add_command(soak)

@@ -27,12 +27,12 @@ async def run(options: list[str]) -> dict[str, Any]:
         async with served([*common, *policies, *options]) as server:
             model = await model_of(server)
             await warm_up(server, model)
-            before = await server.counter("vllm:num_preemptions_total")
+            before = await server.metric("vllm:num_preemptions_total")
             rng = random.Random(5)
             timelines = await asyncio.gather(
                 *(complete(server.client, prompt_of(rng, _PROMPT), _OUTPUT, model=model) for _ in range(_REQUESTS))
             )
             check(timelines)
-            preemptions = await server.counter("vllm:num_preemptions_total") - before
+            preemptions = await server.metric("vllm:num_preemptions_total") - before
             figures[name] = summary(timelines) | {"preemptions": preemptions}
     return figures
