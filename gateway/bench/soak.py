@@ -1,4 +1,4 @@
-"""A long load at a full pool: does memory grow, do tokens get slower, does anything fail?"""
+"""A long load at a full pool: whether memory grows, tokens get slower, or anything fails."""
 
 from __future__ import annotations
 
