@@ -32,6 +32,7 @@ FOR_POLICIES = (
     "core_engine.testkit",
     "core_engine.view",
 )
+FOR_KERNELS = ("core_engine.model", "contrib_kernels")
 
 
 def reached(source: str) -> set[str]:
@@ -39,54 +40,64 @@ def reached(source: str) -> set[str]:
     return {module for module, _ in imports(source)} | {f"{module}.{name}" for module, name in imports(source) if name}
 
 
-@pytest.mark.parametrize("source", sources("core_engine"))
-def test_the_engine_knows_nobody_else_here(source: str) -> None:
-    others = {package for package in PACKAGES if package != "core_engine"} | {"examples", "tests"}
-    assert not [module for module in reached(source) if is_within(module, *others)]
+def arrows(*folders: str, to: tuple[str, ...]) -> list[str]:
+    """`file -> module` for every import of these modules in these folders."""
+    return [
+        f"{source} -> {module}"
+        for source in sources(*folders)
+        for module in sorted(reached(source))
+        if is_within(module, *to)
+    ]
 
 
-@pytest.mark.parametrize("source", sources("core_engine", "gateway", "plugins"))
-def test_only_the_model_half_knows_model_libraries(source: str) -> None:
-    if not source.startswith("core_engine/model/"):
-        assert not [module for module in reached(source) if is_within(module, *MODEL_LIBRARIES)]
+def outside(found: list[str], *allowed: str) -> list[str]:
+    """Those arrows that start in none of the allowed places."""
+    return [arrow for arrow in found if not arrow.startswith(allowed)]
 
 
-@pytest.mark.parametrize("source", sources("core_engine"))
-def test_the_model_half_is_reached_in_one_place(source: str) -> None:
-    if not source.startswith("core_engine/model/") and source != "core_engine/loading.py":
-        assert not [module for module in reached(source) if is_within(module, "core_engine.model")]
+def test_the_engine_knows_nobody_else_here() -> None:
+    others = (*(package for package in PACKAGES if package != "core_engine"), "examples", "tests")
+    assert not arrows("core_engine", to=others)
 
 
-@pytest.mark.parametrize("source", sources("core_engine", "plugins", "contrib_kernels"))
-def test_only_the_gateway_knows_server_libraries(source: str) -> None:
-    assert not [module for module in reached(source) if is_within(module, *SERVER_LIBRARIES)]
+def test_only_the_model_half_knows_model_libraries() -> None:
+    assert not outside(arrows("core_engine", "gateway", "plugins", to=MODEL_LIBRARIES), "core_engine/model/")
 
 
-@pytest.mark.parametrize("source", sources("gateway"))
-def test_the_gateway_uses_public_names_only(source: str) -> None:
-    assert not [module for module in reached(source) if is_within(module, "plugins", "contrib_kernels", "tests")]
-    for module, name in imports(source):
-        if is_within(module, "core_engine"):
-            assert name is not None, f"import names from {module}, not all of it"
-            if is_within(module, TOOLS):
-                assert not name.startswith("_"), f"{module}.{name} is private"
+def test_the_model_half_is_reached_in_one_place() -> None:
+    found = arrows("core_engine", to=("core_engine.model",))
+    assert not outside(found, "core_engine/model/", "core_engine/loading.py ")
+
+
+def test_only_the_gateway_knows_server_libraries() -> None:
+    assert not arrows("core_engine", "plugins", "contrib_kernels", to=SERVER_LIBRARIES)
+
+
+def test_the_gateway_uses_public_names_only() -> None:
+    assert not arrows("gateway", to=("plugins", "contrib_kernels", "tests"))
+    private = []
+    for source in sources("gateway"):
+        for module, name in imports(source):
+            if not is_within(module, "core_engine"):
                 continue
-            assert module in PUBLIC_MODULES, f"{module} is not public"
-            assert name in importlib.import_module(module).__all__, f"{module} does not export {name}"
+            if is_within(module, TOOLS):
+                public = name is not None and not name.startswith("_")
+            else:
+                public = module in PUBLIC_MODULES and name in importlib.import_module(module).__all__
+            if not public:
+                private.append(f"{source} -> {module} import {name}")
+    assert not private
 
 
-@pytest.mark.parametrize("source", sources("plugins"))
-def test_policies_use_what_policies_may_use(source: str) -> None:
-    for module, _ in imports(source):
-        if is_within(module, *PACKAGES):
-            assert is_within(module, *FOR_POLICIES), f"{module} is not for policies"
-
-
-@pytest.mark.parametrize("source", sources("contrib_kernels"))
-def test_kernels_use_the_model_half_only(source: str) -> None:
-    for module, _ in imports(source):
-        if is_within(module, *PACKAGES):
-            assert is_within(module, "core_engine.model", "contrib_kernels"), f"{module} is not for kernels"
+def test_policies_and_kernels_use_what_is_for_them() -> None:
+    for folder, allowed in (("plugins", FOR_POLICIES), ("contrib_kernels", FOR_KERNELS)):
+        wrong = [
+            f"{source} -> {module}"
+            for source in sources(folder)
+            for module, _ in imports(source)
+            if is_within(module, *PACKAGES) and not is_within(module, *allowed)
+        ]
+        assert not wrong
 
 
 def test_plugins_is_a_namespace_that_others_may_extend() -> None:

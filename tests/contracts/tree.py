@@ -40,6 +40,7 @@ def syntax(source: str) -> ast.Module:
     return ast.parse((ROOT / source).read_text(), source)
 
 
+@cache
 def imports(source: str) -> list[tuple[str, str | None]]:
     """(module, name or None) of every import in the file, wherever it stands."""
     found: list[tuple[str, str | None]] = []
