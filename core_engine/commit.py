@@ -120,6 +120,8 @@ class Commit:
                 None if logprobs is None else [logprobs],
                 reason,
                 stop_token_id,
+                None,
+                sequence.num_cached_tokens,
             )
         )
         if reason is not None:

@@ -143,6 +143,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
 
     `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.
+    `num_cached_tokens` of the prompt were found computed.
     """
 
     request_id: str
@@ -152,6 +153,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    num_cached_tokens: int = 0
 
 
 class Accepted(msgspec.Struct, array_like=True, frozen=True):

@@ -76,6 +76,7 @@ class Generation:
         self._client = client
         self._span = span
         self._tickets: dict[int, Ticket] = {}
+        self._cached_tokens: dict[int, int] = {}  # by prompt
         self._choices = [
             ChoiceText(
                 text_model,
@@ -111,7 +112,7 @@ class Generation:
         return Usage.of(
             self.plan.num_prompt_tokens,
             sum(choice.num_tokens for choice in self._choices),
-            sum(outcome.num_cached_tokens for outcome in self.outcomes if outcome is not None),
+            sum(self._cached_tokens.values()),
         )
 
     async def start(self) -> None:
@@ -148,6 +149,8 @@ class Generation:
                 self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
                 for output in outputs:
                     self._check(output)
+                    if output.sample_index == 0:  # the others share what the first computes
+                        self._cached_tokens[number] = output.num_cached_tokens
                     piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
                     if piece is not None:
                         yield piece

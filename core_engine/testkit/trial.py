@@ -34,7 +34,16 @@ _OBJECTIVES = {
 }
 
 Kind = Literal[
-    "fault", "integrity", "standstill", "unfinished", "refusal", "gates", "leak", "starvation", "not_deterministic", "slow"
+    "fault",
+    "integrity",
+    "standstill",
+    "unfinished",
+    "refusal",
+    "gates",
+    "leak",
+    "starvation",
+    "not_deterministic",
+    "slow",
 ]
 
 
@@ -82,7 +91,10 @@ class Trial:
 
 
 def run_trial(
-    subject: Subject, workload: Workload, seed: int = 0, watch: Callable[[int, Any], None] = lambda iteration, policy: None
+    subject: Subject,
+    workload: Workload,
+    seed: int = 0,
+    watch: Callable[[int, Any], None] = lambda iteration, policy: None,
 ) -> Trial:
     """Run a fresh policy until the wishes are answered; `watch(iteration, policy)` is called after each iteration."""
     with _silence():
@@ -127,9 +139,7 @@ class _Run:
             finding = Finding("integrity", str(error))
         rescues = dict(+self._engine.state.rescues)
         witness = self._witness
-        return Trial(
-            finding, witness.lines, self._iteration, witness.longest_wait, rescues, witness.num_boardings
-        )
+        return Trial(finding, witness.lines, self._iteration, witness.longest_wait, rescues, witness.num_boardings)
 
     def _run(self) -> Finding | None:
         while not self._is_over():
@@ -216,9 +226,7 @@ class _Run:
 
     def _unfinished(self) -> Finding:
         missing = [n for n in self._requests if n not in self._simulation.outcomes and n not in self._gone]
-        return Finding(
-            "unfinished", f"{', '.join(missing)} is not answered after {self._iteration} iterations"
-        )
+        return Finding("unfinished", f"{', '.join(missing)} is not answered after {self._iteration} iterations")
 
     def _at_end(self) -> Finding | None:
         if self._workload.iterations is not None:

@@ -40,7 +40,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def request(self, name: str, number: int) -> Request:
         """The request, whose tokens follow from its number; it generates exactly `output_tokens` for each sample."""
         common = min(self.common_tokens, self.prompt_tokens)
-        token_ids = [i * 31 % _END if i < common else (i * 31 + number * 7919) % _END for i in range(self.prompt_tokens)]
+        token_ids = [
+            i * 31 % _END if i < common else (i * 31 + number * 7919) % _END for i in range(self.prompt_tokens)
+        ]
         return Request(
             id=name,
             model="simulated",

@@ -42,6 +42,7 @@ from gateway.commands.options import Size, read_config, read_keys
 @click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="Repeatable.")
 @click.option("--max-policy-faults", type=int, help="A policy with more faults in the window is retired [3].")
 @click.option("--fault-window-iterations", type=int, help="The window of that count [1000].")
+@click.option("--probation-iterations", type=int, help="After a swap, with a way back [1000].")
 @click.option("--strict", is_flag=True, default=None, help="Stop at a policy's fault instead of falling back.")
 @click.option("--check-integrity", is_flag=True, default=None, help="Audit the KV pool after every iteration.")
 @click.option("--seed", type=int, help="For requests without one; default: drawn at start.")
@@ -92,8 +93,12 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 def _readable(text: str) -> str:
     """An error of a struct as one of the command line."""
     problem, _, path = text.partition(" - at `$.")
-    option = path.rstrip("`").replace("_", "-").removesuffix("-bytes")
-    return f"--{option}: {problem[:1].lower()}{problem[1:]}" if option else text
+    path = path.rstrip("`")
+    if not path:
+        return text
+    only_in_a_file = "[" in path or "." in path
+    option = path if only_in_a_file else "--" + path.replace("_", "-").removesuffix("-bytes")
+    return f"{option}: {problem[:1].lower()}{problem[1:]}"
 
 
 def _run(work: Any) -> int:
