@@ -191,10 +191,11 @@ def _drain_seconds(excess: int, rate_per_second: float) -> float:
 
 def default_policies(seed: int) -> list[NamedPolicy]:
     """Fresh instances of the five, with their default options."""
+    nothing, paged, queue_limit = NoOptions(), PagedOptions(), QueueLimitOptions()
     return [
-        NamedPolicy("fcfs", Fcfs(NoOptions(), seed)),
-        NamedPolicy("stall_free", StallFree(NoOptions(), seed)),
-        NamedPolicy("last_in", LastIn(NoOptions(), seed)),
-        NamedPolicy("paged", Paged(PagedOptions(), seed)),
-        NamedPolicy("queue_limit", QueueLimit(QueueLimitOptions(), seed)),
+        NamedPolicy("fcfs", Fcfs(nothing, seed), "fcfs", nothing),
+        NamedPolicy("stall_free", StallFree(nothing, seed), "stall_free", nothing),
+        NamedPolicy("last_in", LastIn(nothing, seed), "last_in", nothing),
+        NamedPolicy("paged", Paged(paged, seed), "paged", paged),
+        NamedPolicy("queue_limit", QueueLimit(queue_limit, seed), "queue_limit", queue_limit),
     ]
