@@ -16,6 +16,8 @@ ACME = KeyConfig(key="sk-acme", tenant="acme", class_name="interactive", weight=
 class ByHeader:
     """Believes a header that a proxy in front has set."""
 
+    hookspec_range = (1, 1)
+
     def __init__(self, options: NoOptions, seed: int) -> None:
         pass
 
