@@ -39,7 +39,8 @@ class Budget:
     ) -> None:
         """`match`: what a starting sequence finds computed; `is_free`: whether nobody holds a block.
 
-        `exempt`: ids that gates don't hold; `floor_id`: the anchor, whose chunk no gate shrinks below a block.
+        `exempt`: ids that gates don't hold, though what they take counts; `floor_id`: the anchor, whose chunk no
+        gate shrinks below a block.
 
         `lone_prompt_tokens`: how long a prompt may be that runs alone above the token limit; 0 where the
         planner doesn't ask for it. `decodes`: load of all running decodes, against which the gates' seconds
@@ -110,9 +111,11 @@ class Budget:
             return 0
         self._pinned |= pins
         self.blocks_left -= len(pins)
-        self._book(sequence, taken + granted, granted, blocks, starts, gated)
-        if prefill and self._seconds_left is not None:
-            self._load = self._load.plus(start, granted)
+        self._book(sequence, taken + granted, granted, blocks, starts)
+        if prefill:
+            self._prompt_tokens_left -= granted
+            if self._seconds_left is not None:
+                self._load = self._load.plus(start, granted)
         return granted
 
     def require(self, sequence: SequenceView) -> bool:
@@ -221,7 +224,7 @@ class Budget:
         """Tokens that no gate takes from the sequence: one block for the anchor, over all calls together."""
         return self._block_size - self.granted(sequence_id) if sequence_id == self._floor_id else 0
 
-    def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
+    def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool) -> None:
         self._taken[sequence.id] = total
         self.tokens_left -= granted
         self.blocks_left -= blocks
@@ -230,7 +233,4 @@ class Budget:
             self._blocks_of[sequence.id] = self._blocks_of.get(sequence.id, 0) + blocks + found
         if starts:
             self.sequences_left -= 1
-        if gated:
-            self._prompt_tokens_left -= granted
-            if starts:
-                self.starts_left -= 1
+            self.starts_left -= 1

@@ -4,8 +4,8 @@ A policy is a class behind an entry point of the group `jitney.policies`, built 
 `Policy(options, seed)`. It implements any of these hooks as methods marked with `hookimpl`, and takes
 only the arguments it names. Class attributes: `Options` (a msgspec Struct; wrong options are refused
 at start), `hookspec_range` (the first and last HOOKSPEC_VERSION it works with) and, where they
-apply, `whole_prompts` (see `plan_iteration`) and `promised_wait_iterations` (a bound of its own on
-how long a request waits, shown to operators).
+apply, `whole_prompts` (see `plan_iteration`) and `promised_wait_iterations` (after so many a request is
+next, behind those that have waited as long; shown to operators).
 
 *Ask one* hooks take the first answer that is not None, in configuration order, the defaults last. *Ask
 all* hooks combine every answer. *Tell* hooks are heard by everyone. A policy that raises, or whose

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import pluggy
 
@@ -56,7 +57,16 @@ class PolicySet:
         return [hook for hook, implementations in self.hooks.items() if name in [i.policy for i in implementations]]
 
     def _find(self, member: NamedPolicy) -> Iterator[tuple[str, Implementation]]:
-        # pluggy finds and validates the implementations; the panel calls them.
+        for hook, arguments in _implemented(type(member.policy), member):
+            call = _by_position(getattr(member.policy, hook), _HOOK_ARGUMENTS[hook], arguments)
+            key = f"{hook}/{member.name}"
+            yield hook, Implementation(member.name, member.policy, call, key, member.name in self.default_names)
+
+
+def _implemented(policy_class: type, member: NamedPolicy) -> list[tuple[str, tuple[str, ...]]]:
+    """The hooks of a class and the arguments that it names of each, as pluggy finds them on one of its objects."""
+    found = _known.get(policy_class)
+    if found is None:
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(HookSpecs)
         try:
@@ -64,12 +74,12 @@ class PolicySet:
             manager.check_pending()
         except pluggy.PluginValidationError as error:
             raise ConfigurationError(f"policy {member.name!r} does not fit the hooks: {error}") from error
-        for caller in manager.get_hookcallers(member.policy) or []:
-            found = caller.get_hookimpls()[0]
-            call = _by_position(found.function, _HOOK_ARGUMENTS[caller.name], found.argnames)
-            key = f"{caller.name}/{member.name}"
-            yield caller.name, Implementation(member.name, member.policy, call, key, member.name in self.default_names)
+        callers = manager.get_hookcallers(member.policy) or []
+        found = _known[policy_class] = [(caller.name, tuple(caller.get_hookimpls()[0].argnames)) for caller in callers]
+    return found
 
+
+_known: WeakKeyDictionary[type, list[tuple[str, tuple[str, ...]]]] = WeakKeyDictionary()
 
 _HOOK_ARGUMENTS: dict[str, tuple[str, ...]] = {
     name: tuple(inspect.signature(function).parameters)[1:]

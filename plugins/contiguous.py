@@ -50,7 +50,7 @@ class Contiguous:
     are free: external fragmentation, counted as memory shortages of cause `refused`. Source: the systems that
     PagedAttention (vLLM, SOSP '23) measured itself against. No options. Guarantees that a sequence started
     under it owns neighbouring blocks and lacks none. The allocator is fixed at start; name it before
-    other policies of memory.
+    other policies of memory, `paged:headroom=0` among them.
     """
 
     Options = NoOptions

@@ -74,14 +74,11 @@ class Priority:
             for sequence_id, until in self._serving.items()
             if (sequence := view.get(sequence_id)) is not None and sequence.num_output_tokens < until
         }
-        self._must_run = set()
-        if len(self._oldest) > 1:
-            for bound, sequence in self._oldest.items():
-                waits = sequence.status is Status.WAITING
-                if (waits and self._has_seat_for_each(view)) or sum(past.get(bound, 0.0) for past in self._window) < 0:
-                    self._must_run.add(sequence.id)
-                    if waits:
-                        self._serving[sequence.id] = sequence.num_output_tokens + self.options.service_tokens
+        chosen = self._whom_to_serve(self._has_seat_for_each(view)) if len(self._oldest) > 1 else []
+        for sequence in chosen:
+            if sequence.status is Status.WAITING:
+                self._serving[sequence.id] = sequence.num_output_tokens + self.options.service_tokens
+        self._must_run = {sequence.id for sequence in chosen}
         return [sequence.id for sequence in order], self._must_run
 
     @hookimpl
@@ -141,6 +138,19 @@ class Priority:
                 oldest[bound] = min(order[start:end], key=_id)
             start = end
         return oldest
+
+    def _whom_to_serve(self, has_seat_for_each: bool) -> list[SequenceView]:
+        """Whose class lacks service or, with seats for all, its seat."""
+        balance = {bound: sum(past.get(bound, 0.0) for past in self._window) for bound in self._oldest}
+        lacking = [sequence for bound, sequence in self._oldest.items() if balance[bound] < 0]
+        if has_seat_for_each:
+            return lacking + [s for s in self._oldest.values() if s.status is Status.WAITING and s not in lacking]
+        # They take turns: one more at a time boards, the worst off, and rides with those whose turn isn't over.
+        waiting = [bound for bound, s in self._oldest.items() if balance[bound] < 0 and s.status is Status.WAITING]
+        if not waiting:
+            return lacking
+        next_turn = self._oldest[min(waiting, key=balance.__getitem__)]
+        return [s for s in lacking if s is next_turn or (s.status is Status.RUNNING and s.id in self._serving)]
 
     def _has_seat_for_each(self, view: EngineView) -> bool:
         return 1 < len(self._oldest) <= view.sequence_limit

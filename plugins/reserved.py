@@ -22,7 +22,7 @@ class Reserved:
     `output=max` counts on max_tokens; `output=predicted` on the prediction, beyond which a sequence grows on demand
     and may be preempted. Source: Orca (OSDI '22) reserves max_tokens slots per request. Guarantees with
     `output=max` that no sequence started under it lacks a block, nor is one preempted for memory while
-    only such run. Blocks that `paged` keeps free are kept in vain then: name `paged:headroom=0` too.
+    only such run. Blocks that `paged` keeps free are kept in vain then: name `paged:headroom=0` behind it.
     """
 
     Options = ReservedOptions

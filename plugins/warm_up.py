@@ -12,7 +12,7 @@ from core_engine.plan import PrefillLimit
 from core_engine.view import EngineView
 
 _STEADY_ITERATIONS = 32
-_STEADY_RANGE = 0.02  # the error of the cost model moved less than that in so many iterations
+_STEADY_RANGE = 0.05  # the error of the cost model moved less than that in so many iterations
 
 
 class WarmUpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,14 +14,14 @@ from core_engine.testkit.report import Check, CounterExample, Report, Wait
 from core_engine.testkit.shrinking import shrink
 from core_engine.testkit.subject import Subject, subject
 from core_engine.testkit.trial import Finding, Trial, run_trial
-from core_engine.testkit.workloads import Flood, Wish, Workload, floods, random_workload
+from core_engine.testkit.workloads import Flood, Machine, Wish, Workload, floods, random_workload
 
 _NUM_WORKLOADS = 200
 _NUM_ELSEWHERE = 10  # of them, run in another process too
-_MAX_WAIT_ITERATIONS = 1024  # in a flood: ten times what the requests ahead take, first come first served
+_MAX_WAIT_ITERATIONS = 512  # in a flood: ten times what the requests ahead take, first come first served
 _REPLAYS = 5  # runs in which what isn't deterministic should show
 _FEWEST_BOARDINGS = 3  # below it nothing is said of how they came about
-_PHASES = (600, 6000)  # iterations after which memory must not grow; the second is for bounded caches
+_PHASES = (100, 500)  # iterations after which memory must not grow; the second is for bounded caches
 _REMEMBERED_EACH = 0.5  # items for each request ever seen: too many
 
 Probe = Callable[[Subject, Workload, int], Finding | None]
@@ -83,22 +83,23 @@ class _Kit:
             if trial.finding is not None:
                 return self._failed("workloads", _finding, workload, trial.finding)
             self._digests.append(digest(trial))
-            rescues.update(trial.rescues)
-            boardings += trial.num_boardings
             iterations += trial.iterations
-            most = max(most, (trial.num_boardings, workload), key=lambda pair: pair[0])
+            if _is_patient(workload):
+                rescues.update(trial.rescues)
+                boardings += trial.num_boardings
+                most = max(most, (trial.num_boardings, workload), key=lambda pair: pair[0])
         self.report.rescues = dict(rescues)
         if rescues["gates"] >= boardings >= _FEWEST_BOARDINGS:
             finding = _only_by_gates(self._tested, most[1], self._seed)
             if finding is not None:
                 return self._failed("workloads", _only_by_gates, most[1], finding)
-        helped = ", ".join(f"{rule} {count}" for rule, count in sorted(rescues.items()) if count)
+        helped = ", ".join(f"{rule} {count}" for rule, count in sorted(rescues.items()))
         summary = f"{len(self._workload_seeds)} random workloads, {iterations} iterations; rules of the engine used: "
         return Check("workloads", True, summary + (helped or "none"))
 
     def _determinism(self, elsewhere: bool) -> Check:
         """Equal seeds give equal records, byte for byte, in this process and in another."""
-        for seed, first in zip(self._workload_seeds, self._digests, strict=True):
+        for seed, first in list(zip(self._workload_seeds, self._digests, strict=True))[::2]:
             workload = random_workload(seed)
             if digest(run_trial(self._tested, workload, self._seed)) != first:
                 message = f"two runs of workload {seed} with the same seed gave different records"
@@ -124,9 +125,9 @@ class _Kit:
         promised = getattr(self._tested.build(self._seed).policy, "promised_wait_iterations", None)
         for name, workload in floods(max(_MAX_WAIT_ITERATIONS, 2 * (promised or 0))).items():
             trial = run_trial(self._tested, workload, self._seed)
-            finding = _starved(trial, promised)
+            finding = _starved(trial, promised, workload)
             if finding is not None:
-                return self._failed(f"starvation by {name}", _starves, workload, finding, max_tries=40)
+                return self._failed(f"starvation by {name}", _starves, workload, finding, max_tries=12)
             self.report.waits.append(
                 Wait(
                     flood=name,
@@ -144,11 +145,11 @@ class _Kit:
     def _memory(self) -> Check:
         """What the policy remembers does not grow with the requests that it has seen."""
         for iterations in _PHASES:
-            workload = _endless(iterations)
-            finding = _remembers(self._tested, workload, self._seed)
+            finding = _remembers(self._tested, _endless(iterations), self._seed)
             if finding is None:
-                return Check("memory", True, "remembers nothing of requests that are gone")
-        return self._failed("memory", _remembers, workload, finding, max_tries=8)
+                return Check("memory", True, "what it remembers does not grow with the requests it has seen")
+        assert finding is not None
+        return self._failed("memory", _remembers, _endless(_PHASES[0]), finding, max_tries=12)
 
     def _cost(self) -> Check:
         """The hooks cost no more than a generous multiple of those of the defaults."""
@@ -182,6 +183,11 @@ class _Kit:
         )
 
 
+def _is_patient(workload: Workload) -> bool:
+    """Whether the bound on waiting is so far that nothing good ever reaches it."""
+    return workload.machine.max_wait_iterations >= Machine().max_wait_iterations
+
+
 def _finding(tested: Subject, workload: Workload, seed: int) -> Finding | None:
     return run_trial(tested, workload, seed).finding
 
@@ -210,22 +216,26 @@ def _not_repeated(tested: Subject, workload: Workload, seed: int) -> Finding | N
 
 def _starves(tested: Subject, workload: Workload, seed: int) -> Finding | None:
     promised = getattr(tested.build(seed).policy, "promised_wait_iterations", None)
-    return _starved(run_trial(tested, workload, seed), promised)
+    return _starved(run_trial(tested, workload, seed), promised, workload)
 
 
-def _starved(trial: Trial, promised: int | None) -> Finding | None:
+def _starved(trial: Trial, promised: int | None, workload: Workload) -> Finding | None:
     if trial.finding is not None:
         return msgspec.structs.replace(trial.finding, kind="starvation") if _hung(trial) else trial.finding
     if trial.rescues.get("overdue"):
         return Finding(
             "starvation",
-            f"a request waited {trial.longest_wait_iterations} iterations and boarded only by the engine's own bound",
+            f"a request waited {trial.longest_wait_iterations} iterations and boarded only by the engine's own bound "
+            f"on waiting; a policy that lets somebody wait so long says how long, by promised_wait_iterations",
         )
     if trial.rescues.get("held"):
         return Finding("starvation", "results were held back until the engine released them, after its longest wait")
-    if promised is not None and trial.longest_wait_iterations > promised:
+    ahead = workload.iterations_ahead
+    if promised is not None and trial.longest_wait_iterations > promised + ahead:
         return Finding(
-            "starvation", f"a request waited {trial.longest_wait_iterations} iterations; the policy promises {promised}"
+            "starvation",
+            f"a request waited {trial.longest_wait_iterations} iterations; the policy promises {promised}, and those "
+            f"ahead take at most {ahead}",
         )
     return None
 
@@ -235,7 +245,7 @@ def _hung(trial: Trial) -> bool:
 
 
 def _endless(iterations: int) -> Workload:
-    return Workload(flood=Flood(clients=8, wish=Wish(prompt_tokens=4, output_tokens=3)), iterations=3 * iterations)
+    return Workload(flood=Flood(clients=6, wish=Wish(prompt_tokens=2, output_tokens=2)), iterations=3 * iterations)
 
 
 def _remembers(tested: Subject, workload: Workload, seed: int) -> Finding | None:

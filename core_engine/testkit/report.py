@@ -40,7 +40,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """How a request fared in an endless flood of others, in iterations.
 
     The engine's own bound is `max_wait_iterations` plus, for each overdue request ahead, those of the longest
-    sequence. `rescues` counts, by rule, how often the engine had to step in.
+    sequence; the policy's own promise is read likewise. `rescues` counts, by rule, how often the engine had to step in.
     """
 
     flood: str

@@ -54,10 +54,10 @@ def _smaller_floods(flood: Flood) -> Iterator[Flood]:
 
 
 def _simpler(wish: Wish) -> Iterator[Wish]:
-    for field, plain in (("n", 1), ("cancel_at", None), ("common_tokens", 0), ("tenant", "anonymous"), ("priority", 0)):
+    for field, plain in (("cancel_at", None), ("common_tokens", 0), ("tenant", "anonymous"), ("priority", 0)):
         if getattr(wish, field) != plain:
             yield _replace(wish, **{field: plain})
-    for field in ("prompt_tokens", "output_tokens", "at"):
+    for field in ("n", "prompt_tokens", "output_tokens", "at"):
         for value in _less(getattr(wish, field), 1):
             yield _replace(wish, **{field: value})
 

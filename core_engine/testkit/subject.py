@@ -32,7 +32,8 @@ def subject(policy: str | type) -> Subject:
     else:
         name, _, rest = policy.partition(":")
         if name in available_policies() or not rest:
-            found = Subject(policy, lambda seed: build_policies((policy,), seed)[0])
+            policy_class = type(build_policies((policy,), 0)[0].policy)
+            found = Subject(policy, lambda seed: _named(name, policy_class, rest, policy, seed))
         else:
             class_name, _, options = rest.partition(":")
             policy_class = _import(name, class_name)

@@ -24,7 +24,7 @@ from core_engine.request import Sequence
 from core_engine.selection import NamedPolicy
 from core_engine.testkit.engine import simulated_engine
 from core_engine.testkit.subject import Subject
-from core_engine.testkit.workloads import Wish, Workload
+from core_engine.testkit.workloads import Flood, Wish, Workload
 
 _PATIENCE = 4  # iterations without work done, after which the engine puts its oldest sequence first
 _MOST_REFUSALS = 20  # of one request that comes back whenever it was told to
@@ -119,12 +119,15 @@ class _Run:
             max_wait_iterations=machine.max_wait_iterations,
             objectives=_OBJECTIVES,
             strict=True,
+            check_integrity=workload.flood is None,  # which looks at every block in every iteration
         )
         self._requests = {f"r{i}": wish.request(f"r{i}", i) for i, wish in enumerate(workload.wishes)}
         self._gone: set[str] = set()  # cancelled
         self._refusals: dict[str, int] = {}
         self._comebacks: list[tuple[float, str]] = []  # heap of (seconds, request id)
-        self._clients = 0  # requests of the flood that are unanswered
+        clients = range(workload.flood.clients if workload.flood is not None else 0)
+        self._asked = dict.fromkeys(clients, 0)  # client of the flood -> iteration of its last request, 0: answered
+        self._latest: dict[str, int] = {}  # last request of each client -> client
         self._num_flooded = 0
         self._standstill = 0
         self._simulation = Simulation()
@@ -170,19 +173,30 @@ class _Run:
             if wish.cancel_at == now:
                 self._gone.add(name)
                 self._engine.cancel(name)
-        flood = self._workload.flood
-        while flood is not None and self._clients < flood.clients:
-            self._clients += 1
-            self._num_flooded += 1
-            request = flood.wish.request(f"flood-{self._num_flooded}", self._num_flooded)
-            self._witness.arrivals[request.id] = now
-            self._engine.submit(request)
+        if self._workload.flood is not None:
+            self._flood(self._workload.flood)
         if self._comebacks and not self._engine.has_work and now > self._workload.last_event:
             self._clock.advance(max(0.0, self._comebacks[0][0] - self._clock.now()))
         while self._comebacks and self._comebacks[0][0] <= self._clock.now():
             _, name = heapq.heappop(self._comebacks)
             if name not in self._gone:
                 self._submit(name)
+
+    def _flood(self, flood: Flood) -> None:
+        for client, asked in self._asked.items():
+            if asked and self._iteration - asked < flood.patience_iterations:
+                continue
+            self._asked[client] = self._iteration
+            self._num_flooded += 1
+            request = flood.wish.request(f"flood-{self._num_flooded}", self._num_flooded)
+            self._latest[request.id] = client
+            self._witness.arrivals[request.id] = self._iteration
+            self._engine.submit(request)
+
+    def _answered(self, request_id: str) -> None:
+        client = self._latest.pop(request_id, None)
+        if client is not None:
+            self._asked[client] = 0
 
     def _submit(self, name: str) -> None:
         self._witness.arrivals[name] = self._iteration
@@ -192,7 +206,7 @@ class _Run:
         self._simulation.add(output)
         for rejected in output.rejected:
             if rejected.request_id not in self._requests:
-                self._clients -= 1
+                self._answered(rejected.request_id)
                 continue
             times = self._refusals[rejected.request_id] = self._refusals.get(rejected.request_id, 0) + 1
             if times >= _MOST_REFUSALS:
@@ -203,7 +217,8 @@ class _Run:
                 )
             due = self._clock.now() + (rejected.retry_after_seconds or 0.0)
             heapq.heappush(self._comebacks, (due, rejected.request_id))
-        self._clients -= sum(outcome.request_id not in self._requests for outcome in output.finished)
+        for outcome in output.finished:
+            self._answered(outcome.request_id)
         for piece in output.outputs:
             if piece.error is not None:
                 return Finding("integrity", f"{piece.request_id} ended with an error: {piece.error}")
@@ -220,8 +235,8 @@ class _Run:
         return Finding(
             "standstill",
             f"iterations {self._iteration - _PATIENCE + 1} to {self._iteration} computed nothing, with "
-            f"{stats.sequences_running} running, {stats.sequences_waiting} waiting and {stats.blocks_free} free blocks; "
-            "without the engine's own rule nothing would ever end",
+            f"{stats.sequences_running} running, {stats.sequences_waiting} waiting and {stats.blocks_free} blocks free: "
+            "without the engine's own rule nothing would end",
         )
 
     def _unfinished(self) -> Finding:

@@ -56,10 +56,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Flood(msgspec.Struct, frozen=True, kw_only=True):
-    """Endless arrivals: so many clients, each of which asks again as soon as it has its answer."""
+    """Endless arrivals: so many clients, each of which asks again when it has its answer or has lost its patience."""
 
     clients: int
     wish: Wish
+    patience_iterations: int = 16
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,30 +84,38 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """More than any policy needs, since the engine makes its oldest sequence move every few iterations."""
         if self.flood is not None:
             return 4 * self.machine.max_wait_iterations
+        return self.last_event + 10 * sum(map(self._iterations_alone, self.wishes)) + 100
+
+    @property
+    def iterations_ahead(self) -> int:
+        """What those take at most, one after the other, that may stand before a request when the policy turns to it."""
+        flood = 0 if self.flood is None else self.flood.clients * self._iterations_alone(self.flood.wish)
+        return flood + sum(map(self._iterations_alone, self.wishes))
+
+    def _iterations_alone(self, wish: Wish) -> int:
         chunk = min(self.machine.block_size, self.machine.token_limit)
-        work = sum(wish.n * (wish.prompt_tokens // chunk + 2 + wish.output_tokens) for wish in self.wishes)
-        return self.last_event + 10 * work + 100
+        return wish.n * (wish.prompt_tokens // chunk + 2 + wish.output_tokens)
 
 
 def random_workload(seed: int) -> Workload:
-    """Up to 12 requests of all kinds on a machine on which each of them fits, not always all at once."""
+    """Up to 8 requests of all kinds on a machine on which each of them fits, not always all at once."""
     draw = random.Random(seed)
     sequence_limit = draw.randint(1, 8)
     machine = Machine(
         num_blocks=draw.choice([4, 8, 16, 64]),
         block_size=draw.choice([8, 12, 16]),
-        token_limit=sequence_limit + draw.choice([0, 7, 32, 100]),
+        token_limit=sequence_limit + draw.choice([6, 16, 40, 100]),
         sequence_limit=sequence_limit,
         max_wait_iterations=draw.choice([20, 4096, 4096, 4096]),
     )
     room = machine.num_blocks * machine.block_size
-    longest = draw.choice([room // 4, room // 2, room - 40 if room > 80 else room // 2])
-    lengths = uniform_lengths(seed, prompt_tokens=(1, max(1, longest)), output_tokens=(1, min(40, room // 2)))
+    longest = draw.choice([room // 4, room // 2, room - 16 if room > 32 else room // 2])
+    lengths = uniform_lengths(seed, prompt_tokens=(1, min(longest, 300)), output_tokens=(1, min(16, room // 2)))
     common = draw.choice([0, 0, longest // 2])
-    num_requests = draw.randint(1, 12)
+    num_requests = draw.randint(1, 8)
     wishes, at = [], 1
     for length in itertools.islice(lengths, num_requests):
-        at += draw.choice([0, 0, 0, 1, 5, 30])
+        at += draw.choice([0, 0, 0, 1, 5, 12])
         wish = Wish(
             at=at,
             prompt_tokens=length.prompt_tokens,
@@ -122,23 +131,23 @@ def random_workload(seed: int) -> Workload:
 
 
 def floods(max_wait_iterations: int) -> dict[str, Workload]:
-    """One request and an endless flood of others, by what the flood has over it."""
+    """A few requests and an endless flood of others, by what the flood has over them."""
     machine = Machine(sequence_limit=4, token_limit=32, max_wait_iterations=max_wait_iterations)
     small = Machine(num_blocks=12, sequence_limit=4, token_limit=32, max_wait_iterations=max_wait_iterations)
-    plain = Wish(prompt_tokens=24, output_tokens=12)
-    victim = msgspec.structs.replace(plain, at=30)
-
-    def flooded(by: Wish, *, victim: Wish = victim, machine: Machine = machine) -> Workload:
-        return Workload(machine=machine, wishes=(victim,), flood=Flood(clients=8, wish=by))
-
     replace = msgspec.structs.replace
+    plain = Wish(prompt_tokens=24, output_tokens=12)
+
+    def flooded(wish: Wish, by: Wish, machine: Machine = machine) -> Workload:
+        wishes = tuple(replace(wish, at=at) for at in (30, 32, 34))
+        return Workload(machine=machine, wishes=wishes, flood=Flood(clients=8, wish=by))
+
     return {
-        "more of the same": flooded(plain),
+        "more of the same": flooded(plain, by=plain),
         "shorter requests": flooded(
-            replace(plain, prompt_tokens=4, output_tokens=4), victim=replace(victim, prompt_tokens=100)
+            replace(plain, prompt_tokens=100), by=replace(plain, prompt_tokens=4, output_tokens=4)
         ),
-        "longer requests": flooded(replace(plain, prompt_tokens=100), victim=replace(victim, prompt_tokens=4)),
-        "more urgent requests": flooded(replace(plain, priority=-10), victim=replace(victim, priority=10)),
-        "another tenant": flooded(replace(plain, tenant="crowd"), victim=replace(victim, tenant="single")),
-        "memory": flooded(replace(plain, output_tokens=8), victim=replace(victim, prompt_tokens=120), machine=small),
+        "longer requests": flooded(replace(plain, prompt_tokens=4), by=replace(plain, prompt_tokens=100)),
+        "more urgent requests": flooded(replace(plain, priority=10), by=replace(plain, priority=-10)),
+        "another tenant": flooded(replace(plain, tenant="single"), by=replace(plain, tenant="crowd")),
+        "a small pool": flooded(replace(plain, prompt_tokens=120), by=replace(plain, output_tokens=8), machine=small),
     }
