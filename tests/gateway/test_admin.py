@@ -100,7 +100,7 @@ def test_requests_in_flight_survive_a_swap_with_the_same_texts(server: ServerPro
         answers = [pool.submit(complete, server, 60) for _ in range(6)]
         versions = []
         for number in range(10):
-            names = [["orca"], ["static_batch:batch_size=2"], ["stall_free", "paged:headroom=0"], []][number % 4]
+            names = [["orca"], ["static_batch:batch_size=2"], ["stall_free", "prefill_share"], []][number % 4]
             answer = client.post("/admin/policies", json={"policies": names})
             assert answer.status_code == 200, answer.text
             assert answer.json()["policies"] == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -19,8 +20,9 @@ from tests.simulation.support import Machine, Workload, machines, workloads
 cases = machines().flatmap(lambda machine: st.tuples(st.just(machine), workloads(machine)))
 
 
-def make_request(name: str, prompt: int = 10, output: int = 5, *, first_token: int = 0, **fields: Any) -> Request:
-    """A greedy request that generates exactly `output` tokens; `first_token` tells prompts apart."""
+def make_request(name: str, prompt: int = 10, output: int = 5, **fields: Any) -> Request:
+    """A greedy request that generates exactly `output` tokens; prompts of different names have nothing in common."""
+    first_token = zlib.crc32(name.encode())
     return Request(
         id=name,
         model="simulated",
@@ -122,7 +124,7 @@ def flood(prefix: str, shapes: Iterable[tuple[int, int]], **fields: Any) -> Iter
     index = 0
     while True:
         prompt, output = lengths[index % len(lengths)]
-        yield make_request(f"{prefix}-{index}", prompt, output, first_token=index, **fields)
+        yield make_request(f"{prefix}-{index}", prompt, output, **fields)
         index += 1
 
 
