@@ -15,6 +15,13 @@ class _Block:
 
     history: int
     token_ids: list[int] = field(default_factory=list)
+    after: int | None = None  # the history of the block that follows; None until somebody asks
+
+    def following(self) -> int:
+        """A hash of all tokens up to the end of this block."""
+        if self.after is None:
+            self.after = hash((self.history, *self.token_ids))
+        return self.after
 
 
 class SimulatedMemory:
@@ -97,42 +104,35 @@ class SimulatedMemory:
             writers[block] = sequence.id
 
     def _write(self, sequence: Sequence, first: int, token_ids: list[int]) -> None:
-        size, written = self._block_size, 0
-        histories = _histories(sequence.token_ids[: first + len(token_ids)], size)
+        size, table, written = self._block_size, sequence.block_table, 0
         while written < len(token_ids):
             position = first + written
             index, offset = divmod(position, size)
             chunk = token_ids[written : written + size - offset]
-            number = sequence.block_table[index]
-            block = self._blocks[number]
-            if offset == 0:
-                self._blocks[number] = _Block(histories[index], chunk)
-            elif block is None or block.history != histories[index] or len(block.token_ids) < offset:
-                raise IntegrityError(f"writes position {position} into block {number}, which lacks what comes before")
-            else:
+            block = self._blocks[table[index]]
+            if offset:
+                if block is None or len(block.token_ids) < offset:
+                    raise IntegrityError(
+                        f"writes position {position} into block {table[index]}, which lacks what comes before"
+                    )
                 block.token_ids[offset:] = chunk
+                block.after = None
+            else:
+                previous = self._blocks[table[index - 1]] if index else None
+                self._blocks[table[index]] = _Block(previous.following() if previous else 0, chunk)
             written += len(chunk)
 
     def _read(self, sequence: Sequence, num_kv_tokens: int, writers: dict[int, int]) -> None:
-        size = self._block_size
-        tokens = sequence.token_ids[:num_kv_tokens]
-        for index, history in enumerate(_histories(tokens, size)):
-            wanted = tokens[index * size : (index + 1) * size]
-            number = sequence.block_table[index]
+        size, table, history = self._block_size, sequence.block_table, 0
+        for start in range(0, num_kv_tokens, size):
+            wanted = sequence.token_ids[start : min(start + size, num_kv_tokens)]
+            number = table[start // size]
             block = self._blocks[number]
             if writers.get(number, sequence.id) != sequence.id:
                 raise IntegrityError(f"{sequence!r} reads block {number} while sequence {writers[number]} writes to it")
             if block is None or block.history != history or block.token_ids[: len(wanted)] != wanted:
                 raise IntegrityError(
-                    f"{sequence!r} attends to positions {index * size} to {index * size + len(wanted)} in block "
+                    f"{sequence!r} attends to positions {start} to {start + len(wanted)} in block "
                     f"{number}, which holds {block!r:.120}"
                 )
-
-
-def _histories(token_ids: list[int], block_size: int) -> list[int]:
-    """For each block of the tokens, a hash of all tokens before it."""
-    history, histories = 0, []
-    for start in range(0, len(token_ids), block_size):
-        histories.append(history)
-        history = hash((history, *token_ids[start : start + block_size]))
-    return histories
+            history = block.following()

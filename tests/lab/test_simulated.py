@@ -9,7 +9,7 @@ import pytest
 from core_engine.clock import MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.errors import ModelError
+from core_engine.errors import IntegrityError, ModelError
 from core_engine.executor import Batch
 from core_engine.lab.simulated import SimulatedModel, load_simulated
 from core_engine.request import Request, SamplingParams
@@ -87,6 +87,17 @@ class TestTokens:
         assert rivals[0].top[0] == (pieces["rivals"].token_ids[0], rivals[0].logprob)
         assert len(rivals[0].top) == 3
         assert [p for _, p in rivals[0].top] == sorted((p for _, p in rivals[0].top), reverse=True)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_batches_are_verified_unless_told_otherwise(verify: bool) -> None:
+    engine, _ = simulated_engine(model=SimulatedModel(verify=verify))
+    batch = Batch(1, block_size=99)
+    if verify:
+        with pytest.raises(IntegrityError, match="block size 99"):
+            engine._executor.submit(batch)
+    else:
+        assert engine._executor.collect(engine._executor.submit(batch)).token_ids == []
 
 
 class TestLoading:

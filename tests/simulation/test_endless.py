@@ -88,16 +88,16 @@ def traffics(draw: st.DrawFn) -> Traffic:
         block_size=8,
         token_limit=draw(st.integers(max(4, sequence_limit), 40)),
         sequence_limit=sequence_limit,
-        max_wait_iterations=draw(st.integers(1, 40)),
+        max_wait_iterations=draw(st.integers(1, 30)),
         waiting_window=draw(st.sampled_from([1, 2, 256])),
     )
-    return Traffic(machine, draw(st.integers(1, 60)), draw(st.integers(1, 6)), draw(st.integers(0, 1 << 32)))
+    return Traffic(machine, draw(st.integers(1, 50)), draw(st.integers(1, 6)), draw(st.integers(0, 1 << 32)))
 
 
 @given(traffics(), hostilities())
 def test_nobody_waits_beyond_the_bound(traffic: Traffic, hostile: Hostile) -> None:
     recorder = Recorder()
-    simulation = traffic.run([hostile, recorder], 2 * traffic.bound)
+    simulation = traffic.run([hostile, recorder], traffic.bound * 5 // 4)
     traffic.check(simulation)
     check_budgets(traffic.machine, recorder.records())
 
@@ -159,7 +159,7 @@ def test_not_even_those_that_a_policy_is_set_against(
 ) -> None:
     machine = Machine(num_blocks, 8, token_limit, sequence_limit=6, max_wait_iterations=10)
     traffic = BigAmongSmall(machine, longest_prompt, longest_output=8, seed=num_blocks)
-    simulation = traffic.run([Starver(must_run, plan)], 2 * traffic.bound)
+    simulation = traffic.run([Starver(must_run, plan)], traffic.bound * 5 // 4)
     traffic.check(simulation)
     assert any(request_id.startswith("big") for request_id in simulation.outcomes)
 
