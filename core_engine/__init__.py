@@ -3,6 +3,7 @@
 Everything public is named here; importing it loads neither torch nor a model.
 """
 
+from core_engine.catalogue import BrokenPolicy, OptionDescription, PolicyDescription, catalogue, describe_policy
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
@@ -37,6 +38,7 @@ from core_engine.service import EngineClient, Patience, Ticket
 
 __all__ = [
     "Accepted",
+    "BrokenPolicy",
     "Clock",
     "ConfigurationError",
     "Engine",
@@ -57,9 +59,11 @@ __all__ = [
     "ModelError",
     "ModelPrepared",
     "MonotonicClock",
+    "OptionDescription",
     "Outcome",
     "Overloaded",
     "Patience",
+    "PolicyDescription",
     "Rejected",
     "Request",
     "SamplingParams",
@@ -68,5 +72,7 @@ __all__ = [
     "TokenLogprobs",
     "VirtualClock",
     "available_policies",
+    "catalogue",
+    "describe_policy",
     "prepare_model",
 ]
