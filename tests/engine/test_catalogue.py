@@ -60,7 +60,7 @@ def test_broken_policies_are_named_and_left_out(tmp_path: Path, monkeypatch: pyt
         ("orca", "halfbroken 1.0: halfbroken_module:Good"),
     }
     assert all(policy.reason for policy in broken)
-    with pytest.raises(ConfigurationError, match="'absent'.*can't be loaded"):
+    with pytest.raises(ConfigurationError, match=r"'absent'.*can't be loaded"):
         describe_policy("absent")
-    with pytest.raises(ConfigurationError, match="there is no policy 'nobody'; there are .*orca"):
+    with pytest.raises(ConfigurationError, match=r"there is no policy 'nobody'; there are .*orca"):
         describe_policy("nobody")

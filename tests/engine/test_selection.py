@@ -173,9 +173,9 @@ def test_a_plugin_of_another_package_is_found(tmp_path: Path, monkeypatch: pytes
     install(tmp_path, monkeypatch, "goodone", {"good": "goodone_module:Good"}, GOOD)
     (built,) = build_policies(('good:size=3,names=["a"]',), 0)
     assert (built.policy.options.size, built.policy.options.names) == (3, ["a"])
-    with pytest.raises(ConfigurationError, match="'good' with options ''.*size"):
+    with pytest.raises(ConfigurationError, match=r"'good' with options ''.*size"):
         build_policies(("good",), 0)
-    with pytest.raises(ConfigurationError, match="option size=10 is wrong.*<= 9"):
+    with pytest.raises(ConfigurationError, match=r"option size=10 is wrong.*<= 9"):
         build_policies(("good:size=10",), 0)
 
 
@@ -189,5 +189,5 @@ def test_no_package_takes_the_place_of_a_policy_of_ours(tmp_path: Path, monkeypa
 def test_a_name_that_two_packages_claim_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("claimer", "rival"):
         install(tmp_path / name, monkeypatch, name, {"same": f"{name}_module:Good"}, GOOD)
-    with pytest.raises(ConfigurationError, match="'same' is offered by .*_module:Good and .*_module:Good; uninstall"):
+    with pytest.raises(ConfigurationError, match=r"'same' is offered by .*_module:Good and .*_module:Good; uninstall"):
         build_policies(("same:size=1",), 0)
