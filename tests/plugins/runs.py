@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -19,12 +20,16 @@ from tests.simulation.support import Machine, Workload, machines, workloads
 cases = machines().flatmap(lambda machine: st.tuples(st.just(machine), workloads(machine)))
 
 
-def make_request(name: str, prompt: int = 10, output: int = 5, *, first_token: int = 0, **fields: Any) -> Request:
-    """A greedy request that generates exactly `output` tokens; `first_token` tells prompts apart."""
+def make_request(name: str, prompt: int = 10, output: int = 5, *, like: str = "", **fields: Any) -> Request:
+    """A greedy request that generates exactly `output` tokens.
+
+    Prompts begin differently, but for one that is `like` that of a request of another name.
+    """
+    seed = zlib.crc32((like or name).encode())
     return Request(
         id=name,
         model="simulated",
-        prompt_token_ids=[(first_token + i) % 990 for i in range(prompt)],
+        prompt_token_ids=[(seed // 990 ** (i % 3) + i) % 990 for i in range(prompt)],
         sampling=SamplingParams(temperature=0, max_tokens=output, ignore_eos=True),
         **fields,
     )
@@ -122,7 +127,7 @@ def flood(prefix: str, shapes: Iterable[tuple[int, int]], **fields: Any) -> Iter
     index = 0
     while True:
         prompt, output = lengths[index % len(lengths)]
-        yield make_request(f"{prefix}-{index}", prompt, output, first_token=index, **fields)
+        yield make_request(f"{prefix}-{index}", prompt, output, **fields)
         index += 1
 
 
