@@ -4,6 +4,7 @@ Everything public is named here; importing it loads neither torch nor a model.
 """
 
 from core_engine.callers import Caller, Callers, KeyConfig
+from core_engine.catalogue import BrokenPolicy, OptionDescription, PolicyDescription, catalogue, describe_policy
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
@@ -49,6 +50,7 @@ __all__ = [
     "Answer",
     "Caller",
     "Callers",
+    "BrokenPolicy",
     "Clock",
     "ConfigurationError",
     "DescribePolicies",
@@ -72,12 +74,14 @@ __all__ = [
     "ModelError",
     "ModelPrepared",
     "MonotonicClock",
+    "OptionDescription",
     "Outcome",
     "Overloaded",
     "Patience",
     "PolicyEvent",
     "PolicyInfo",
     "PolicyReport",
+    "PolicyDescription",
     "Rejected",
     "Request",
     "RequestReport",
@@ -88,5 +92,7 @@ __all__ = [
     "TokenLogprobs",
     "VirtualClock",
     "available_policies",
+    "catalogue",
+    "describe_policy",
     "prepare_model",
 ]

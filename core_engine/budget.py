@@ -58,6 +58,7 @@ class Budget:
         self._reserve = reserve
         self._match = match
         self._is_free = is_free
+        self._lacking: set[int] = set()  # of the held, those that lack blocks
         self._pinned: set[int] = set()
         self._limit = limit
         self._exempt = exempt
@@ -142,6 +143,13 @@ class Budget:
         """Tokens of that sequence taken so far."""
         return self._taken.get(sequence_id, 0)
 
+    def may_be_passed(self, sequence_id: int) -> bool:
+        """Whether a gate holds just this sequence, so that those behind it may go first.
+
+        Not so where it lacks blocks, those included that gates keep free: who needs less would take them for ever.
+        """
+        return sequence_id in self.held and sequence_id not in self._lacking
+
     def _may_start(self, sequence: SequenceView) -> bool:
         sequence_id = sequence.id
         if self.sequences_left <= 0:
@@ -213,6 +221,7 @@ class Budget:
             self.clamped[sequence.id] = needed + pins - self.blocks_left
         else:
             self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
+            self._lacking.add(sequence.id)
         if reserved:
             return 0, 0
         granted = min(wanted, (owned + max(0, self.blocks_left - keep)) * size - start)

@@ -70,7 +70,7 @@ class StallFree:
         for sequence in waiting:
             if budget.tokens_left <= 0 or budget.sequences_left <= 0:
                 break
-            if not take(sequence, sequence.num_pending_tokens) and sequence.id not in budget.held:
+            if not take(sequence, sequence.num_pending_tokens) and not budget.may_be_passed(sequence.id):
                 break
         return budget.plan()
 

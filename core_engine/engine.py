@@ -188,11 +188,13 @@ class Engine:
         unfinished = set(ids)
         while unfinished:
             output = self.step()
-            for verdict in output.rejected:
-                raise EngineUnavailable(f"refused: {verdict.message}")
+            wrong = [f"refused: {verdict.message}" for verdict in output.rejected if verdict.request_id in texts]
+            wrong += [f"failed: {piece.error}" for piece in output.outputs if piece.error and piece.request_id in texts]
+            if wrong:
+                for request_id in unfinished:
+                    self.cancel(request_id)
+                raise EngineUnavailable(wrong[0])
             for piece in output.outputs:
-                if piece.error is not None:
-                    raise EngineUnavailable(f"failed: {piece.error}")
                 texts.get(piece.request_id, []).extend(piece.token_ids)
             unfinished.difference_update(outcome.request_id for outcome in output.finished)
         return [texts[request_id] for request_id in ids]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from core_engine.clock import Clock
-from core_engine.policy_set import Implementation, PolicySet
+from core_engine.policy_set import Implementation, PolicySet, is_built_in
 
 _log = logging.getLogger("jitney.policies")
 
@@ -122,7 +122,8 @@ class Panel:
         recent.append(self.iteration)
         while recent[0] <= self.iteration - self._window:
             recent.popleft()
-        if len(recent) > self._max_faults and self.retires and policy in [p.name for p in self.set.policies]:
+        may_go = any(member.name == policy and not is_built_in(member.policy) for member in self.set.policies)
+        if len(recent) > self._max_faults and self.retires and may_go:
             self._retire(policy, f"{len(recent)} faults in {self._window} iterations, the last: {reason}")
 
     def drain_counters(self) -> tuple[dict[str, int], dict[str, float]]:
@@ -152,8 +153,6 @@ class Panel:
         return None
 
     def _retire(self, policy: str, reason: str) -> None:
-        if policy in self.set.default_names:
-            return
         _log.error("policy %s is retired: %s", policy, reason)
         self.adopt(self.set.without(policy))
         self.on_retirement(policy, reason)

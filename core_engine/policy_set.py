@@ -35,7 +35,6 @@ class PolicySet:
         named = {policy.name for policy in policies}
         self.policies = list(policies)
         self.defaults = list(defaults)
-        self.default_names = frozenset(default.name for default in defaults)
         self.members = [*policies, *(default for default in defaults if default.name not in named)]
         self.hooks: dict[str, list[Implementation]] = {name: [] for name in _HOOK_ARGUMENTS}
         for member in self.members:
@@ -60,7 +59,7 @@ class PolicySet:
         for hook, arguments in _implemented(type(member.policy), member):
             call = _by_position(getattr(member.policy, hook), _HOOK_ARGUMENTS[hook], arguments)
             key = f"{hook}/{member.name}"
-            yield hook, Implementation(member.name, member.policy, call, key, member.name in self.default_names)
+            yield hook, Implementation(member.name, member.policy, call, key, is_built_in(member.policy))
 
 
 def _implemented(policy_class: type, member: NamedPolicy) -> list[tuple[str, tuple[str, ...]]]:
@@ -80,6 +79,12 @@ def _implemented(policy_class: type, member: NamedPolicy) -> list[tuple[str, tup
 
 
 _known: WeakKeyDictionary[type, list[tuple[str, tuple[str, ...]]]] = WeakKeyDictionary()
+
+
+def is_built_in(policy: Any) -> bool:
+    """Whether it is one of the engine's own, with whatever options: the last resort, which must be trusted."""
+    return type(policy).__module__ == "core_engine.defaults"
+
 
 _HOOK_ARGUMENTS: dict[str, tuple[str, ...]] = {
     name: tuple(inspect.signature(function).parameters)[1:]

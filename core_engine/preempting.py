@@ -90,10 +90,13 @@ class Preempting:
     def _wanting(self, order: Order, last: tuple[int, int], must_run: set[int], limit: PrefillLimit) -> list[Sequence]:
         """Waiting sequences, best first, that may take a seat: those that rank before `last`, or must run."""
         starts = limit.new_sequences if limit.new_sequences is not None else len(order.waiting)
+        if limit.prompt_tokens == 0 or limit.seconds == 0:
+            starts = 0
         wanting = []
         for sequence in takewhile(lambda waiting: order.place(waiting) < last, order.waiting):
             forced = sequence.id in must_run
-            if forced or (starts > 0 and sequence.id not in limit.held):
+            held = sequence.id in limit.held or self._deciding.sharing.match(sequence).waits
+            if forced or (starts > 0 and not held):
                 wanting.append(sequence)
                 starts -= not forced
         wanting += (s for s in order.must_run if s in self._state.waiting_queues and order.place(s) > last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from typing import Annotated, Literal
 
 import msgspec
@@ -56,15 +57,17 @@ class FairShare:
         ids = [sequence.id for sequence in running]
         # No more can start than there are seats; twice as many, lest a few that are held hide the others.
         most = len(ids) + 2 * (view.sequence_limit - len(ids))
-        heap = [(levels[tenant], queue[0].id, tenant, 0) for tenant, queue in queues.items()]
+        seats = Counter(sequence.tenant for sequence in running)  # of equals, who has fewer of them goes first
+        heap = [(levels[tenant], seats[tenant], queue[0].id, tenant, 0) for tenant, queue in queues.items()]
         heapq.heapify(heap)
         while heap and len(ids) < most:
-            level, sequence_id, tenant, place = heap[0]
+            level, _, sequence_id, tenant, place = heap[0]
+            seats[tenant] += 1
             ids.append(sequence_id)
             queue = queues[tenant]
             level += _uncharged(queue[place]) * prompt_cost / self._weights[tenant]
             if place + 1 < len(queue):
-                heapq.heapreplace(heap, (level, queue[place + 1].id, tenant, place + 1))
+                heapq.heapreplace(heap, (level, seats[tenant], queue[place + 1].id, tenant, place + 1))
             else:
                 heapq.heappop(heap)
         return ids, set()
@@ -116,7 +119,8 @@ class FairShare:
         levels = {tenant: self.counters.get(tenant, 0.0) for tenant in running | queues.keys()}
         for sequence in view.running:
             levels[sequence.tenant] += _uncharged(sequence) * prompt_cost / sequence.weight
-        begins = queues.keys() - self._waiting
+        # Who was preempted has not been idle.
+        begins = [t for t, queue in queues.items() if t not in self._waiting and not queue[0].num_preemptions]
         if begins:
             stay = queues.keys() & self._waiting or running
             least = min((levels[tenant] for tenant in stay), default=max(self.counters.values(), default=0.0))

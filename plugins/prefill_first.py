@@ -40,7 +40,7 @@ class PrefillFirst:
                 break
             if budget.take(sequence, sequence.num_pending_tokens):
                 any_prompt = True
-            elif sequence.id not in budget.held:
+            elif not budget.may_be_passed(sequence.id):
                 break
         if not any_prompt:
             for sequence in running:

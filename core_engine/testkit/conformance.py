@@ -33,7 +33,7 @@ def check_policy(
     """Run the whole kit over a policy: a specification as in a configuration, `module:Class[:options]`, or a class.
 
     `seed` is that of the policy and of the first workload. Without `cost` nothing is timed, without `processes`
-    no other process is started. In a test: `report = check_policy(MyPolicy); assert report.passed, report`.
+    no other process is started. In a test: `report = check_policy(MyPolicy); assert report.passed, str(report)`.
     Raises ConfigurationError where there is no such policy or its options are wrong.
     """
     kit = _Kit(subject(policy), seed, range(seed, seed + num_workloads))

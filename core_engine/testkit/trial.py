@@ -234,8 +234,8 @@ class _Run:
             return None
         return Finding(
             "standstill",
-            f"iterations {self._iteration - _PATIENCE + 1} to {self._iteration} computed nothing, with "
-            f"{stats.sequences_running} running, {stats.sequences_waiting} waiting and {stats.blocks_free} blocks free: "
+            f"iterations {self._iteration - _PATIENCE + 1} to {self._iteration} computed nothing: "
+            f"{stats.sequences_running} running, {stats.sequences_waiting} waiting, {stats.blocks_free} blocks free; "
             "without the engine's own rule nothing would end",
         )
 

@@ -20,13 +20,16 @@ from tests.simulation.support import Machine, Workload, machines, workloads
 cases = machines().flatmap(lambda machine: st.tuples(st.just(machine), workloads(machine)))
 
 
-def make_request(name: str, prompt: int = 10, output: int = 5, **fields: Any) -> Request:
-    """A greedy request that generates exactly `output` tokens; prompts of different names have nothing in common."""
-    first_token = zlib.crc32(name.encode())
+def make_request(name: str, prompt: int = 10, output: int = 5, *, like: str = "", **fields: Any) -> Request:
+    """A greedy request that generates exactly `output` tokens.
+
+    Prompts begin differently, but for one that is `like` that of a request of another name.
+    """
+    seed = zlib.crc32((like or name).encode())
     return Request(
         id=name,
         model="simulated",
-        prompt_token_ids=[(first_token + i) % 990 for i in range(prompt)],
+        prompt_token_ids=[(seed // 990 ** (i % 3) + i) % 990 for i in range(prompt)],
         sampling=SamplingParams(temperature=0, max_tokens=output, ignore_eos=True),
         **fields,
     )

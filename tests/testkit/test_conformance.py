@@ -83,7 +83,7 @@ def test_counter_examples_are_small() -> None:
 
 def test_the_report_says_what_was_checked() -> None:
     report = check_policy("orca:max_batch=4", num_workloads=FEW, processes=False)
-    assert report.passed, report
+    assert report.passed, str(report)
     assert [check.name for check in report.checks] == ["workloads", "determinism", "starvation", "memory", "cost"]
     assert report.counter_example is None
     assert {wait.flood for wait in report.waits} >= {"more of the same", "more urgent requests", "another tenant"}

@@ -25,11 +25,11 @@ def spec(name: str, directory: Path) -> str:
 @pytest.mark.parametrize("policy", [*NAMES, *OTHER_OPTIONS])
 def test_it_stands_random_workloads_and_floods(policy: str, tmp_path: Path) -> None:
     report = check_policy(spec(policy, tmp_path), num_workloads=20, cost=False, processes=False)
-    assert report.passed, report
+    assert report.passed, str(report)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", NAMES)
 def test_it_stands_the_whole_kit(policy: str, tmp_path: Path) -> None:
     report = check_policy(spec(policy, tmp_path), seed=1000)
-    assert report.passed, report
+    assert report.passed, str(report)
