@@ -1,4 +1,4 @@
-"""From a specification to a policy object; whatever is wrong with a plugin is said, and stops nobody else."""
+"""Plugins: from an entry point to a policy object. What is wrong with one is said, and stops nobody else."""
 
 from __future__ import annotations
 
