@@ -271,7 +271,7 @@ class TestSiblings:
         first, _ = watched.running()
         watched.engine.state.preempt(first, "memory")
         watched.step()
-        assert sorted(watched.batches[-1].num_query_tokens) == [1, 5]
+        assert sorted(watched.batches[-1].num_query_tokens) == [1, 6]
         watched.finish()
         assert watched.simulation.token_ids["r", 0] == watched.simulation.token_ids["r", 1]
 
