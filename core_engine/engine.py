@@ -155,7 +155,7 @@ class Engine:
         batch, started = self._binding.bind(plan)  # blocks for those tokens
         self._reporting.before(batch)
         self._execute(batch)
-        self.state.watch_anchor()
+        self.state.watch_anchor(any_computed=bool(batch.sequences))
         if self.config.check_integrity or not self.state.requests:
             self.state.check_integrity()
         delivered = self._must_deliver(plan.deliver)

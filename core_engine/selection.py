@@ -36,21 +36,19 @@ def available_policies() -> dict[str, importlib.metadata.EntryPoint]:
 
     Of several with one name our own counts, so that no package can take its place; see `rivals`.
     """
-    points: dict[str, importlib.metadata.EntryPoint] = {}
-    for point in importlib.metadata.entry_points(group=GROUP):
-        if point.name not in points or _is_ours(point):
-            points[point.name] = point
-    return points
+    return {name: points[0] for name, points in _installed().items()}
 
 
 def rivals() -> dict[str, list[importlib.metadata.EntryPoint]]:
     """By name: the entry points that are left out because another package has one of that name."""
-    chosen = available_policies()
+    return {name: points[1:] for name, points in _installed().items() if len(points) > 1}
+
+
+def _installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
     found: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in importlib.metadata.entry_points(group=GROUP):
-        if point != chosen[point.name]:
-            found.setdefault(point.name, []).append(point)
-    return found
+        found.setdefault(point.name, []).append(point)
+    return {name: sorted(points, key=lambda point: not _is_ours(point)) for name, points in found.items()}
 
 
 def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
@@ -60,8 +58,9 @@ def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
     class that doesn't load, isn't a policy or wants other hookspecs, a policy named twice, and a wrong
     option (with its policy, name, value and range).
     """
-    known = available_policies()
-    others = rivals() if specs else {}
+    if not specs:
+        return []
+    known = _installed()
     built: list[NamedPolicy] = []
     for spec in specs:
         name, _, text = spec.partition(":")
@@ -71,10 +70,11 @@ def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
             raise ConfigurationError(f"there is no policy {name!r}; {hint}")
         if any(name == other.name for other in built):
             raise ConfigurationError(f"policy {name!r} is named twice; give all its options at once")
-        if name in others and not _is_ours(known[name]):
-            claims = " and ".join(origin(point) for point in [known[name], *others[name]])
+        point = known[name][0]
+        if len(known[name]) > 1 and not _is_ours(point):
+            claims = " and ".join(map(origin, known[name]))
             raise ConfigurationError(f"policy {name!r} is offered by {claims}; uninstall all but one of them")
-        options, policy = build_policy(name, load_policy_class(known[name]), text, seed)
+        options, policy = build_policy(name, load_policy_class(point), text, seed)
         built.append(NamedPolicy(name, policy, spec, options))
     return built
 

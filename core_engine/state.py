@@ -151,11 +151,17 @@ class EngineState:
         """Whether the anchor has gone without progress for so long that it is put first."""
         return self.anchor_stall >= _ANCHOR_PATIENCE
 
-    def watch_anchor(self) -> None:
-        """Notice, at the end of an iteration, whether the anchor computed anything."""
+    def watch_anchor(self, *, any_computed: bool) -> None:
+        """Notice, at the end of an iteration, whether the anchor computed anything.
+
+        One that waits lacks nothing while others that go before it are computed, and end in the iteration they start.
+        """
         anchor = self.anchor()
         current = (anchor.id, anchor.num_computed_tokens) if anchor else None
-        self.anchor_stall = self.anchor_stall + 1 if current and current == self._anchor else 0
+        if current is None or current != self._anchor:
+            self.anchor_stall = 0
+        elif self.running or not any_computed:
+            self.anchor_stall += 1
         self._anchor = current
         self.rescues["anchor"] += self.anchor_stall == _ANCHOR_PATIENCE
 

@@ -39,8 +39,9 @@ class Deadline:
     @hookimpl
     def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
         """Who runs, who has aged by arrival, then the others; each of the first and last by deadline."""
-        now, targets, chunk = view.now, view.class_targets, view.token_limit
-        prompt_token = view.cost_model.estimate(Load.of([(0, chunk)])) / chunk
+        now, targets, chunk, cost = view.now, view.class_targets, view.token_limit, view.cost_model
+        # Until predictions can be trusted, nobody is given up before it is late.
+        prompt_token = cost.seconds(Load.of([(0, chunk)])) / chunk if cost.trusted else 0.0
 
         def urgency(sequence: SequenceView) -> tuple[int, float]:
             target = targets.get(sequence.class_name)

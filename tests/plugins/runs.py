@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from core_engine.hookspecs import hookimpl
@@ -16,6 +17,9 @@ from core_engine.request import Request, SamplingParams
 from core_engine.testkit import simulated_engine
 from core_engine.view import EngineView
 from tests.simulation.support import Machine, Workload, machines, workloads
+
+# For properties that run an engine: there are many of them, so each tries less hard than the profile says.
+modestly = settings(max_examples=max(5, settings().max_examples // 3))
 
 cases = machines().flatmap(lambda machine: st.tuples(st.just(machine), workloads(machine)))
 

@@ -14,7 +14,7 @@ from core_engine.lab.simulate import simulate
 from core_engine.lab.simulated import SimulatedModel
 from core_engine.lab.workloads import Arrival, poisson
 from plugins.fair_share import FairShare, FairShareOptions
-from tests.plugins.runs import Run, flood, make_request
+from tests.plugins.runs import Run, flood, make_request, modestly
 
 TOKENS = "fair_share:charge=tokens"
 
@@ -137,6 +137,7 @@ class TestIdling:
 lengths = st.lists(st.tuples(st.integers(1, 150), st.integers(1, 60)), min_size=1, max_size=4)
 
 
+@modestly
 @given(lengths, lengths, st.integers(1, 8), st.integers(14, 40), st.sampled_from([16, 64, 200]), st.booleans())
 def test_the_service_of_two_backlogged_tenants_stays_within_the_bound(
     one: list[tuple[int, int]], other: list[tuple[int, int]], seats: int, blocks: int, tokens: int, reserved: bool
@@ -144,7 +145,7 @@ def test_the_service_of_two_backlogged_tenants_stays_within_the_bound(
     memory = ["reserved"] * reserved + ["paged:headroom=0"]
     limits = {"sequence_limit": min(seats, tokens), "num_blocks": blocks, "token_limit": tokens, "block_size": 16}
     run = Run(TOKENS, *memory, **limits)
-    backlogs(run, 250, one=one, other=other)
+    backlogs(run, 150, one=one, other=other)
     if run.engine.state.num_preemptions:
         return  # the bound holds without preemption
     differences = [a - b for a, b in zip(service(run, "one"), service(run, "other"), strict=True)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core_engine.plan import MemoryShortage
 from plugins.kv_feedback import KvFeedback, KvFeedbackOptions
 from tests.engine.helpers import make_sequence
-from tests.plugins.runs import Run, cases, flood, make_request, run_on
+from tests.plugins.runs import Run, cases, flood, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 RUNNING = make_sequence(1, prompt=9, output=1, computed=9, blocks=[0], running=True)
@@ -111,6 +111,7 @@ def test_the_share_stays_in_bounds_and_falls_only_at_a_shortage(
             assert running + pool.limit.new_sequences <= max(running, share * 32)
 
 
+@modestly
 @given(cases)
 def test_nobody_starts_beyond_the_share(case: tuple[Machine, Workload]) -> None:
     machine, workload = case

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core_engine.errors import ConfigurationError
 from core_engine.view import EngineView
 from plugins.length_gate import LengthGate, LengthGateOptions
-from tests.plugins.runs import Run, cases, flood, make_request, run_on
+from tests.plugins.runs import Run, cases, flood, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 BANDS = "length_gate:bands=[[16,0],[40,5],[null,9]]"
@@ -66,6 +66,7 @@ def look(gate: LengthGate) -> Any:
     return held
 
 
+@modestly
 @given(cases, st.integers(1, 30), st.lists(st.integers(0, 20), min_size=3, max_size=3))
 def test_the_short_are_never_held_and_nobody_for_long(
     case: tuple[Machine, Workload], max_hold: int, progress: list[int]

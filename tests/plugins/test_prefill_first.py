@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from tests.plugins.runs import Run, cases, make_request, run_on
+from tests.plugins.runs import Run, cases, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 
@@ -37,6 +37,7 @@ def test_a_stream_stalls_for_as_long_as_prompts_come_but_for_the_engines_care() 
     assert decodes == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
 
 
+@modestly
 @given(cases)
 def test_no_iteration_holds_both_but_for_the_oldest(case: tuple[Machine, Workload]) -> None:
     machine, workload = case

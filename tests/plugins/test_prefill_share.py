@@ -13,7 +13,7 @@ from core_engine.plan import IterationRecord, RecordedRow
 from core_engine.view import EngineView
 from plugins.prefill_share import PrefillShare, PrefillShareOptions
 from tests.engine.helpers import make_sequence
-from tests.plugins.runs import Run, cases, make_request, run_on
+from tests.plugins.runs import Run, cases, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 DECODE = make_sequence(1, prompt=9, output=1, computed=9, blocks=[0], running=True)
@@ -138,6 +138,7 @@ def pausing(gate: PrefillShare) -> Any:
     return look
 
 
+@modestly
 @given(cases, st.sampled_from(["hold_new", "cap_tokens"]), st.sampled_from(["compute", "time"]))
 def test_nobody_starts_while_it_pauses(case: tuple[Machine, Workload], action: Any, measure: Any) -> None:
     machine, workload = case

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core_engine.errors import ConfigurationError
 from core_engine.lab.simulated import SimulatedModel
 from core_engine.request import Request
-from tests.plugins.runs import Run, alternately, flood, make_request
+from tests.plugins.runs import Run, alternately, flood, make_request, modestly
 
 INTERACTIVE, STANDARD, BATCH = -10, 0, 10
 
@@ -173,6 +173,7 @@ class TestMinimumService:
 shapes = st.lists(st.tuples(st.integers(1, 120), st.integers(1, 40)), min_size=1, max_size=4)
 
 
+@modestly
 @given(shapes, shapes, st.integers(3, 6), st.sampled_from([0.05, 0.1, 0.3]), st.integers(1, 80))
 def test_the_lowest_class_ends_in_time_whatever_else_comes(
     urgent: list[tuple[int, int]], standard: list[tuple[int, int]], seats: int, share: float, output: int

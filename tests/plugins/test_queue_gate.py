@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from core_engine.view import EngineView
 from plugins.queue_gate import QueueGate, QueueGateOptions
-from tests.plugins.runs import Run, cases, flood, make_request, run_on
+from tests.plugins.runs import Run, cases, flood, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 
@@ -13,6 +13,7 @@ def look(view: EngineView) -> tuple[int, int]:
     return len(view.running), sum(s.num_pending_tokens > 1 for s in view.running)
 
 
+@modestly
 @given(cases, st.none() | st.integers(1, 6), st.integers(1, 6))
 def test_nobody_starts_beyond_either_bound(
     case: tuple[Machine, Workload], max_running: int | None, max_prefilling: int

@@ -13,7 +13,7 @@ from core_engine.errors import ConfigurationError
 from core_engine.lab.simulated import SimulatedModel
 from core_engine.view import EngineView
 from plugins.stretch import Stretch, StretchOptions
-from tests.plugins.runs import Run, cases, flood, make_request, run_on
+from tests.plugins.runs import Run, cases, flood, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 
@@ -37,6 +37,7 @@ def check_bound(run: Run, max_stretch: float, max_seconds: float = float("inf"))
     return mixed
 
 
+@modestly
 @given(cases, st.floats(1, 20), st.none() | st.floats(0.001, 0.1))
 def test_the_predicted_time_keeps_the_bound(case: tuple[Machine, Workload], stretch: float, seconds: float) -> None:
     machine, workload = case

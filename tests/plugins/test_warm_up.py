@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from core_engine.lab.simulated import SimulatedModel
 from plugins.warm_up import WarmUp, WarmUpOptions
-from tests.plugins.runs import Run, cases, flood, make_request, run_on
+from tests.plugins.runs import Run, cases, flood, make_request, modestly, run_on
 from tests.simulation.support import Machine, Workload
 
 
@@ -34,6 +34,7 @@ def test_the_ramp_ends_early_once_the_cost_model_is_steady() -> None:
     assert held_until(SimulatedModel(row_seconds=0, attention_pair_seconds=0, kv_token_seconds=0)) < 250
 
 
+@modestly
 @given(cases, st.integers(1, 200), st.integers(1, 4))
 def test_no_iteration_of_the_ramp_starts_more(case: tuple[Machine, Workload], iterations: int, initial: int) -> None:
     machine, workload = case
