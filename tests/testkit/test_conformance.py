@@ -26,7 +26,6 @@ def check(policy: type, *, cost: bool = False) -> Report:
         (bad.OverCommits, "fault", "more than the budget has"),
         (bad.NonDeterministic, "not_deterministic", "differ from iteration"),
         (bad.Raises, "fault", "rank_sequences raised KeyError('no such thing')"),
-        (bad.RaisesOnTheWay, "fault", "policy raisesontheway: reserve_blocks raised KeyError"),
         (bad.Exits, "fault", "rank_sequences raised SystemExit"),
         (bad.Remembers, "leak", "remembers"),
         (bad.Refuses, "refusal", "refused 20 times (later)"),
@@ -50,6 +49,12 @@ def test_a_bad_policy_fails_with_a_counter_example(policy: type, kind: str, word
     assert found is not None
     assert found.kind == kind
     assert replay(again, "fcfs") is None
+
+
+def test_the_culprit_is_named_though_another_asked_it() -> None:
+    example = check(bad.RaisesOnTheWay).counter_example
+    assert example is not None
+    assert example.finding.message == "policy raisesontheway: reserve_blocks raised KeyError('no such thing')"
 
 
 def test_a_slow_policy_fails_with_the_size_at_which_it_does() -> None:
