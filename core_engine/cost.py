@@ -13,7 +13,7 @@ relative error, with older iterations forgotten; what hasn't been seen lately st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,12 @@ class Load:
             pairs += tokens * computed + tokens * (tokens + 1) // 2
             keys += computed + tokens
         return cls(rows, pairs, keys)
+
+    @classmethod
+    def of_decodes(cls, computed_tokens: Sequence[int]) -> Load:
+        """The load of one token each, after that many computed ones."""
+        keys = sum(computed_tokens) + len(computed_tokens)
+        return cls(len(computed_tokens), keys, keys)
 
     def add(self, num_computed_tokens: int, num_tokens: int) -> None:
         """Add one sequence that computes `num_tokens` after `num_computed_tokens`."""

@@ -127,7 +127,7 @@ class Deciding:
             exempt.add(order.waiting[0].id)
         decodes = None
         if limit.seconds is not None:
-            decodes = Load.of((s.num_computed_tokens, 1) for s in state.running if s.num_pending_tokens == 1)
+            decodes = Load.of_decodes([s.num_computed_tokens for s in state.running if s.num_pending_tokens == 1])
         budget = Budget(
             token_limit=state.token_limit,
             sequences_left=state.sequence_limit - len(state.running),

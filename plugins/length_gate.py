@@ -56,13 +56,16 @@ class LengthGate:
         reasons = [reason if mean < p else None for reason, p in zip(self._reasons, self._progress, strict=True)]
         if not any(reasons):
             return None
+        first = next(band for band, reason in enumerate(reasons) if reason)
+        short = self._limits[first - 1] if first else 0
         latest = view.iteration - self.max_hold_iterations
         held = {
             s.id: reason
             for queue in view.waiting.values()
             for s in queue.window()
-            if (reason := reasons[bisect_left(self._limits, s.num_prompt_tokens)]) is not None
+            if s.num_prompt_tokens > short
             and s.arrival_iteration > latest
             and not s.num_preemptions
+            and (reason := reasons[bisect_left(self._limits, s.num_prompt_tokens)])
         }
         return PrefillLimit(held=held) if held else None

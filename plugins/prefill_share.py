@@ -62,7 +62,7 @@ class PrefillShare:
         self.paused = self.share > threshold
         if not self.paused:
             return None
-        decodes = Load.of((s.num_computed_tokens, 1) for s in view.running if s.num_pending_tokens == 1)
+        decodes = Load.of_decodes([s.num_computed_tokens for s in view.running if s.num_pending_tokens == 1])
         if not decodes.rows:
             return None
         reason = "prompts are too large a share of the work"
@@ -81,7 +81,7 @@ class PrefillShare:
     def on_iteration_end(self, record: IterationRecord, view: EngineView) -> None:
         """Take the iteration's work into the moving means."""
         everything = Load.of((row.num_computed_tokens, row.num_tokens) for row in record.rows)
-        decodes = Load.of((row.num_computed_tokens, 1) for row in record.rows if row.is_decode)
+        decodes = Load.of_decodes([row.num_computed_tokens for row in record.rows if row.is_decode])
         prompts, all_work = self._work(view.cost_model, everything, decodes)
         self._prompt_work += (prompts - self._prompt_work) / self.options.window
         self._all_work += (all_work - self._all_work) / self.options.window

@@ -88,7 +88,7 @@ class Priority:
             return None
         if not self.options.preempt:
             return []
-        spared = set(self._serving)
+        spared = {view.running[0].id, *self._serving}  # the anchor is nobody's victim
         if self._has_seat_for_each(view):
             spared.update(sequence.id for sequence in self._oldest.values())
         found = (view.get(sequence_id) for sequence_id in reversed(order) if sequence_id not in spared)

@@ -40,7 +40,7 @@ class Stretch:
     @hookimpl
     def limit_prefill(self, view: EngineView) -> PrefillLimit | None:
         """Seconds that the prompts of this iteration may add."""
-        decodes = Load.of((s.num_computed_tokens, 1) for s in view.running if s.num_pending_tokens == 1)
+        decodes = Load.of_decodes([s.num_computed_tokens for s in view.running if s.num_pending_tokens == 1])
         if not decodes.rows:
             return None
         cost = view.cost_model

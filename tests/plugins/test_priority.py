@@ -69,6 +69,13 @@ class TestPreemption:
         run.submit(make_request("c", output=5))
         assert not run.step().preempted
 
+    def test_the_oldest_is_nobodys_victim_and_the_next_worst_goes(self) -> None:
+        run = Run("priority", sequence_limit=3)
+        run.submit(*(make_request(f"p{p}", output=50, priority=p) for p in (8, 4, 6)))
+        run.step()
+        run.submit(make_request("p2", priority=2))
+        assert run.step().preempted == {2: "rank"}
+
     def test_memory_is_taken_from_the_less_urgent_too(self) -> None:
         run = Run("priority", num_blocks=8, block_size=16, sequence_limit=8)
         run.submit(interactive("i", 10, 20), batch("b0", 25, 10), batch("b1", 25, 10))

@@ -21,7 +21,7 @@ def look(view: EngineView) -> tuple[CostModel, Load, int]:
     """What the gate goes by: the cost model of that moment, the decodes, and how far the longest prompt has come."""
     decodes = Load.of((s.num_computed_tokens, 1) for s in view.running if s.num_pending_tokens == 1)
     deepest = max((s.num_computed_tokens for s in view.running if s.num_pending_tokens > 1), default=0)
-    return copy.deepcopy(view.cost_model), decodes, deepest  # type: ignore[return-value]
+    return copy.deepcopy(view.cost_model), decodes, deepest
 
 
 def check_bound(run: Run, max_stretch: float, max_seconds: float = float("inf")) -> int:

@@ -124,6 +124,8 @@ class TestTheAllocatorIsFixed:
         engine, _ = simulated_engine([])
         with pytest.raises(RestartNeeded, match="'prefix_cache' would take create_block_allocator over from 'paged'"):
             engine.build_policies(("orca", "prefix_cache"))
+        with pytest.raises(RestartNeeded, match="'prefix_cache' would take create_block_allocator over from 'paged'"):
+            engine.build_policies(("paged:headroom=2", "prefix_cache"))  # it would never be asked anything
         engine, _ = simulated_engine(["prefix_cache"])
         with pytest.raises(RestartNeeded, match="'paged' would take create_block_allocator over from 'prefix_cache'"):
             engine.build_policies(("paged:headroom=2",))
@@ -259,6 +261,31 @@ class TestReservations:
         assert (len(first.block_table), len(second.block_table)) == (4, 4)
         engine.state.check_integrity()
         step_until(engine, lambda engine: not engine.has_work)
+
+    def test_a_shortage_of_rank_counts_by_what_is_asked_for_now(self) -> None:
+        class Watches(Reserves):
+            def __init__(self, blocks: int) -> None:
+                super().__init__(blocks)
+                self.missing: list[int] = []
+
+            @hookimpl
+            def rank_sequences(self, view: Any) -> Any:
+                return [s.id for queue in view.waiting.values() for s in queue.window()], set()
+
+            @hookimpl
+            def choose_victims(self, shortage: Any) -> Any:
+                self.missing.append(shortage.num_blocks)
+                return ()
+
+        watches = Watches(6)
+        engine, _ = simulated_engine([NamedPolicy("watches", watches), "paged:headroom=0"], num_blocks=8)
+        engine.submit(request("a", prompt=10, output=100))
+        engine.step()
+        engine.submit(request("b", prompt=10, output=100))
+        engine.step()
+        watches.blocks = 7
+        engine.step()
+        assert watches.missing == [4, 5]
 
     def test_whoever_boarded_because_overdue_keeps_the_blocks_to_its_first_token(self) -> None:
         class LastComesFirst:

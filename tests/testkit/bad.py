@@ -125,6 +125,14 @@ class Raises(Bad):
         return [], set()
 
 
+class RaisesOnTheWay(Bad):
+    """Fails where a planner's `take` asks it."""
+
+    @hookimpl
+    def reserve_blocks(self) -> int:
+        raise KeyError("no such thing")
+
+
 class Exits(Bad):
     """Wants to end the process."""
 

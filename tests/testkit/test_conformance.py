@@ -51,6 +51,12 @@ def test_a_bad_policy_fails_with_a_counter_example(policy: type, kind: str, word
     assert replay(again, "fcfs") is None
 
 
+def test_the_culprit_is_named_though_another_asked_it() -> None:
+    example = check(bad.RaisesOnTheWay).counter_example
+    assert example is not None
+    assert example.finding.message == "policy raisesontheway: reserve_blocks raised KeyError('no such thing')"
+
+
 def test_a_slow_policy_fails_with_the_size_at_which_it_does() -> None:
     report = check(bad.Slow, cost=True)
     assert [check.name for check in report.checks if not check.passed] == ["cost"]
