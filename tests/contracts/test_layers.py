@@ -21,6 +21,7 @@ MODEL_LIBRARIES = ("torch", "transformers", "safetensors", "gguf", "huggingface_
 SERVER_LIBRARIES = ("litestar", "uvicorn", "opentelemetry", "prometheus_client")
 FOR_POLICIES = (
     "core_engine.budget",
+    "core_engine.callers",
     "core_engine.classes",
     "core_engine.cost",
     "core_engine.hookspecs",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from core_engine import Caller, Callers, ConfigurationError, KeyConfig, available_policies
+from core_engine import Caller, Callers, ConfigurationError, KeyConfig
 from core_engine.classes import class_of
 from core_engine.hookspecs import NoOptions, hookimpl
 
@@ -43,8 +43,7 @@ class _Point:
 
 @pytest.fixture
 def by_header(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    known = {**available_policies(), "by_header": _Point()}
-    monkeypatch.setattr("core_engine.selection.available_policies", lambda: known)
+    monkeypatch.setattr("core_engine.selection._installed", lambda: {"by_header": [_Point()]})
     return ("by_header",)
 
 

@@ -1,59 +1,35 @@
-<<<<<<<< HEAD:tests/engine/test_selection.py
-========
 """Plugins: from an entry point to a policy object. What is wrong with one is said, and stops nobody else."""
 
->>>>>>>> policies:tests/engine/test_plugins.py
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from core_engine.config import EngineConfig
 from core_engine.errors import ConfigurationError
-from core_engine.hookspecs import hookimpl
-from core_engine.selection import available_policies, build_policies, build_policy, parse_options
+from core_engine.hookspecs import HOOKSPEC_VERSION, hookimpl
+from core_engine.selection import available_policies, build_policies, build_policy, parse_options, rivals
 from core_engine.testkit import simulated_engine
-from plugins.orca import Orca, OrcaOptions
+from tests.testkit.packages import GOOD, install
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.35
-    bands: list[tuple[int, int]] = []
-    action: str = "hold_new"
+class Options(msgspec.Struct, frozen=True):
+    size: int = 1
 
 
-class Policy:
+class Sound:
     Options = Options
     hookspec_range = (1, 1)
 
-    def __init__(self, options: Options, seed: int) -> None:
-        if options.action == "explode":
-            raise ValueError("actions must not explode")
+    def __init__(self, options: Any, seed: int) -> None:
         self.options = options
         self.seed = seed
 
     @hookimpl
-    def reserve_blocks(self) -> int:
-        return 0
-
-
-def test_all_of_ours_are_found_by_name() -> None:
-    ours = {"fcfs", "stall_free", "last_in", "paged", "queue_limit", "orca", "static_batch"}
-    assert ours <= set(available_policies())
-    built = build_policies(tuple(sorted(ours)), 7)
-    assert [policy.name for policy in built] == sorted(ours)
-
-
-def test_options_are_typed() -> None:
-    policy = build_policies(("orca:max_batch=4,output=predicted",), 0)[0].policy
-    assert isinstance(policy, Orca)
-    assert policy.options == OrcaOptions(max_batch=4, output="predicted")
-
-
-def test_the_policy_gets_its_seed() -> None:
-    assert build_policy("mine", Policy, "", 42)[1].seed == 42
+    def rank_sequences(self) -> Any:
+        return (), set()
 
 
 @pytest.mark.parametrize(
@@ -61,87 +37,157 @@ def test_the_policy_gets_its_seed() -> None:
     [
         ("", {}),
         ("a=1", {"a": 1}),
-        ("a=0.5,b=word,c=true", {"a": 0.5, "b": "word", "c": True}),
-        ("bands=[[256,0],[2048,16]],a=1", {"bands": [[256, 0], [2048, 16]], "a": 1}),
-        (" a = 1 , b = x y ", {"a": 1, "b": "x y"}),
+        ("a=1,b=[1,[2,3]],c=word", {"a": 1, "b": [1, [2, 3]], "c": "word"}),
+        (' a = 1 , b={"x":1,"y":2}', {"a": 1, "b": {"x": 1, "y": 2}}),
+        ("a=true,b=null,c=0.5", {"a": True, "b": None, "c": 0.5}),
+        ("path=/some/where=else", {"path": "/some/where=else"}),
     ],
 )
-def test_option_texts(text: str, options: dict[str, object]) -> None:
-    assert parse_options("mine", text) == options
+def test_options_are_json_or_words(text: str, options: dict[str, Any]) -> None:
+    assert parse_options("policy", text) == options
 
 
-@pytest.mark.parametrize("text", ["a", "=1", "a=1,b"])
-def test_an_option_without_a_value_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="option=value"):
-        parse_options("mine", text)
-
-
-def test_an_unknown_policy_lists_near_names() -> None:
-    with pytest.raises(ConfigurationError, match=r"no policy 'static_bach'.*static_batch"):
-        build_policies(("static_bach",), 0)
-
-
-def test_a_name_like_nothing_lists_all() -> None:
-    with pytest.raises(ConfigurationError, match=r"no policy 'zzzzzz'.*fcfs.*orca.*static_batch"):
-        build_policies(("zzzzzz",), 0)
-
-
-def test_a_policy_named_twice_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'orca' is named twice"):
-        build_policies(("orca", "orca:max_batch=2"), 0)
-
-
-def test_an_unknown_option_lists_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match=r"'orca' has no option 'max_batches'.*max_batch, output"):
-        build_policies(("orca:max_batches=2",), 0)
-    with pytest.raises(ConfigurationError, match=r"'fcfs' has no option 'a'.*none"):
-        build_policies(("fcfs:a=1",), 0)
+@pytest.mark.parametrize("text", ["a", "=1", "a=1,b", "a=1,a=2"])
+def test_what_are_no_options_is_named(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="policy 'policy'"):
+        parse_options("policy", text)
 
 
 @pytest.mark.parametrize(
-    ("spec", "parts"),
+    ("specs", "words"),
     [
-        ("orca:max_batch=0", ["'orca'", "max_batch=0", ">= 1"]),
-        ("orca:max_batch=many", ["'orca'", "max_batch='many'", "int"]),
-        ("orca:output=guessed", ["'orca'", "output='guessed'"]),
-        ("paged:headroom=65", ["'paged'", "headroom=65", "<= 64"]),
-        ("queue_limit:max_requests=0", ["'queue_limit'", "max_requests=0", ">= 1"]),
-        ("static_batch:pad=perhaps", ["'static_batch'", "pad='perhaps'", "bool"]),
+        (("orka",), "there is no policy 'orka'; did you mean orca"),
+        (("zzz",), "there is no policy 'zzz'; there are .*orca.*stall_free"),
+        (("orca", "orca:max_batch=2"), "'orca' is named twice"),
+        (("orca:max_bach=2",), "'orca' has no option 'max_bach'; its options are max_batch, output"),
+        (("fcfs:size=2",), "'fcfs' has no option 'size'; it has none"),
+        (("orca:max_batch=0",), "'orca': option max_batch=0 is wrong: .*>= 1"),
+        (("orca:max_batch=many",), "'orca': option max_batch='many' is wrong"),
+        (("orca:output=guessed",), "'orca': option output='guessed' is wrong"),
     ],
 )
-def test_a_wrong_option_names_policy_option_value_and_range(spec: str, parts: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        build_policies((spec,), 0)
-    for part in parts:
-        assert part in str(caught.value)
+def test_a_wrong_specification_says_what_is_right(specs: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        build_policies(specs, 0)
 
 
-def test_the_one_wrong_option_of_several_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"share=2"):
-        build_policy("mine", Policy, "action=cap,share=2,bands=[]", 0)
+def test_a_policy_gets_its_options_and_the_seed() -> None:
+    (first, second) = build_policies(("orca:max_batch=3", "queue_limit"), 7)
+    assert (first.name, first.spec, first.options) == ("orca", "orca:max_batch=3", first.policy.options)
+    assert first.policy.options.max_batch == 3
+    assert second.spec == "queue_limit"
+    options, policy = build_policy("sound", Sound, "size=4", 7)
+    assert (policy.options, policy.seed) == (options, 7) == (Options(4), 7)
 
 
-def test_what_the_policy_itself_refuses_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigurationError, match="must not explode"):
-        build_policy("mine", Policy, "action=explode", 0)
+class NeedsTheNext(Sound):
+    hookspec_range = (HOOKSPEC_VERSION + 1, HOOKSPEC_VERSION + 3)
 
 
-def test_a_policy_for_other_hookspecs_is_refused() -> None:
-    class Future(Policy):
-        hookspec_range = (7, 9)
-
-    with pytest.raises(ConfigurationError, match="7 to 9"):
-        build_policy("future", Future, "", 0)
+class NeedsTheLast(Sound):
+    hookspec_range = (0, HOOKSPEC_VERSION - 1)
 
 
-def test_the_configuration_selects_them() -> None:
-    engine, _ = simulated_engine(["orca", "paged:headroom=3"])
-    described = engine.info.policies
-    assert described["plan_iteration"] == ["orca", "stall_free"]
-    assert described["reserve_blocks"] == ["orca", "paged"]
-    assert described["rank_sequences"] == ["fcfs"]
+class StatesNoRange:
+    @hookimpl
+    def rank_sequences(self) -> Any: ...
 
 
-def test_a_token_limit_below_the_sequence_limit_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"token_limit 8 is below sequence_limit 9"):
-        EngineConfig(token_limit=8, sequence_limit=9)
+class StatesNonsense(Sound):
+    hookspec_range = "1"  # type: ignore[assignment]
+
+
+class OptionsOfAnotherKind(Sound):
+    Options = dict  # type: ignore[assignment]
+
+
+class ForgetsTheMark(Sound):
+    def plan_iteration(self) -> Any: ...
+
+
+class AnswersNothing:
+    hookspec_range = (1, 1)
+
+
+class CannotBeBuilt(Sound):
+    def __init__(self, options: Any, seed: int) -> None:
+        raise OSError("no space left")
+
+
+class Exits(Sound):
+    def __init__(self, options: Any, seed: int) -> None:
+        raise SystemExit(3)
+
+
+class RefusesTogether(Sound):
+    def __init__(self, options: Any, seed: int) -> None:
+        raise ValueError("size 1 does not go with seed 0")
+
+
+@pytest.mark.parametrize(
+    ("policy_class", "words"),
+    [
+        (NeedsTheNext, f"needs hookspecs {HOOKSPEC_VERSION + 1} to {HOOKSPEC_VERSION + 3}; this engine has version"),
+        (NeedsTheLast, f"needs hookspecs 0 to {HOOKSPEC_VERSION - 1}"),
+        (StatesNoRange, "states no range of hookspecs.*write hookspec_range"),
+        (StatesNonsense, "states no range of hookspecs"),
+        (OptionsOfAnotherKind, "Options is .*dict.*, not a msgspec.Struct"),
+        (ForgetsTheMark, "plan_iteration is not marked with hookimpl"),
+        (AnswersNothing, "answers no hook"),
+        (CannotBeBuilt, "can't be built: .*no space left"),
+        (Exits, "can't be built: SystemExit"),
+        (RefusesTogether, "size 1 does not go with seed 0"),
+        (len, "is <built-in function len>, not a class"),
+        (None, "not a class"),
+    ],
+)
+def test_what_is_no_policy_is_refused(policy_class: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"policy 'it'.*{words}"):
+        build_policy("it", policy_class, "", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "words"),
+    [
+        ("stranger_module:Policy", "import no_such_module", "can't be loaded: ModuleNotFoundError"),
+        ("stranger_module:Policy", "raise RuntimeError('at import')", "at import"),
+        ("stranger_module:Policy", "import sys; sys.exit(4)", "can't be loaded: SystemExit"),
+        ("stranger_module:Policy", "def broken(:", "can't be loaded: SyntaxError"),
+        ("stranger_module:Absent", "", "can't be loaded: AttributeError"),
+        ("not a value", "", "can't be loaded"),
+        ("stranger_module:Policy", "class Policy: pass", "states no range"),
+    ],
+)
+def test_a_broken_plugin_stops_the_start_only_where_it_is_asked_for(
+    value: str, code: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "stranger_module", raising=False)
+    install(tmp_path, monkeypatch, "stranger", {"broken": value}, code)
+    assert "broken" in available_policies()
+    simulated_engine(["orca", "queue_limit"])
+    with pytest.raises(ConfigurationError, match=f"'broken'.*{words}"):
+        build_policies(("orca", "broken"), 0)
+
+
+def test_a_plugin_of_another_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "goodone", {"good": "goodone_module:Good"}, GOOD)
+    (built,) = build_policies(('good:size=3,names=["a"]',), 0)
+    assert (built.policy.options.size, built.policy.options.names) == (3, ["a"])
+    with pytest.raises(ConfigurationError, match=r"'good' with options ''.*size"):
+        build_policies(("good",), 0)
+    with pytest.raises(ConfigurationError, match=r"option size=10 is wrong.*<= 9"):
+        build_policies(("good:size=10",), 0)
+
+
+def test_no_package_takes_the_place_of_a_policy_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "usurper", {"orca": "usurper_module:Good"}, GOOD)
+    (built,) = build_policies(("orca",), 0)
+    assert type(built.policy).__name__ == "Orca"
+    assert [point.value for point in rivals()["orca"]] == ["usurper_module:Good"]
+
+
+def test_a_name_that_two_packages_claim_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("claimer", "rival"):
+        install(tmp_path / name, monkeypatch, name, {"same": f"{name}_module:Good"}, GOOD)
+    with pytest.raises(ConfigurationError, match=r"'same' is offered by .*_module:Good and .*_module:Good; uninstall"):
+        build_policies(("same:size=1",), 0)

@@ -132,4 +132,4 @@ def test_without_objectives_it_is_first_come_first_served() -> None:
 
 def test_the_bound_is_shown_to_operators() -> None:
     run = Run("deadline:ageing_iterations=33")
-    assert run.engine.describe_policies()[0][0].promised_wait_iterations == 33
+    assert run.engine.describe_policies().policies[0].promised_wait_iterations == 33

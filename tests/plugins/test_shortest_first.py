@@ -104,4 +104,4 @@ def test_nor_under_a_flood(lengths: list[tuple[int, int]], ageing: int) -> None:
 
 def test_the_bound_is_shown_to_operators() -> None:
     run = Run("shortest_first:ageing_iterations=33")
-    assert run.engine.describe_policies()[0][0].promised_wait_iterations == 33
+    assert run.engine.describe_policies().policies[0].promised_wait_iterations == 33

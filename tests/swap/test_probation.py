@@ -47,7 +47,8 @@ def test_a_policy_that_starts_raising_after_50_iterations_is_rolled_back_and_cli
     assert kinds(outputs) == ["rolled_back"]
     assert in_force(engine) == before
     assert all(in_force(engine)[name] is policy for name, policy in before.items())
-    _, history, on_probation = engine.describe_policies()
+    report = engine.describe_policies()
+    history, on_probation = report.history, report.on_probation
     assert [(event.kind, event.version, event.policies) for event in history] == [
         ("adopted", 2, ("bad",)),
         ("rolled_back", 3, ("shortest_first",)),
@@ -65,11 +66,11 @@ def test_a_policy_that_starts_raising_after_50_iterations_is_rolled_back_and_cli
 def test_what_keeps_its_word_is_confirmed_after_the_probation() -> None:
     engine, _ = simulated_engine([], probation_iterations=20)
     engine.adopt_policies(engine.build_policies(("orca",)))
-    assert engine.describe_policies()[2]
+    assert engine.describe_policies().on_probation
     assert kinds(keep_busy(engine, 20)) == ["adopted", "confirmed"]
-    assert not engine.describe_policies()[2]
+    assert not engine.describe_policies().on_probation
     assert "orca" in in_force(engine)
-    assert engine.describe_policies()[1][-1].version == 2  # nothing has changed
+    assert engine.describe_policies().history[-1].version == 2  # nothing has changed
 
 
 def test_faults_after_the_probation_retire_the_policy_alone() -> None:
@@ -78,7 +79,7 @@ def test_faults_after_the_probation_retire_the_policy_alone() -> None:
     engine.adopt_policies(policy_set(engine, NamedPolicy("bad", RaisesAfter(30)), NamedPolicy("told", told)))
     outputs = keep_busy(engine, 40)
     assert kinds(outputs) == ["adopted", "confirmed", "retired"]
-    _, history, _ = engine.describe_policies()
+    history = engine.describe_policies().history
     assert history[-1].policies == ("told",)
     assert history[-1].version == 3
     assert "bad: 4 faults in 1000 iterations, the last: rank_sequences raised" in history[-1].reason
@@ -130,7 +131,7 @@ def test_objectives_met_clearly_less_than_before_roll_back() -> None:
     outputs = keep_busy(engine, 400)
     assert kinds(outputs) == ["adopted", "rolled_back"]
     assert in_force(engine) == before
-    _, history, _ = engine.describe_policies()
+    history = engine.describe_policies().history
     assert history[-1].reason == "objectives are met clearly less often than before"
     assert history[-1].iteration < 500
 

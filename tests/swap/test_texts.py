@@ -48,7 +48,7 @@ def test_swaps_among_our_policies(
 ) -> None:
     machine, workload = case
     kept = recorder()
-    engine, _ = machine.engine([kept], strict=True, probation_iterations=probation)
+    engine, _ = machine.engine([kept, "paged"], strict=True, probation_iterations=probation)
     swapped = Swapped(engine, sets)
     bound = iteration_bound(machine, workload) + 6 * len(sets)
     simulation = workload.run(swapped, bound)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def check_history(swapped: Swapped, sets: dict[int, tuple[str, ...]]) -> None:
     """Versions count the swaps; every message carries the one that decided it; events say what was adopted."""
     assert [output.policy_version for output in swapped.outputs] == swapped.versions
     assert [event.version for event in swapped.adopted] == list(range(2, 2 + len(swapped.adopted)))
-    _, history, _ = swapped.engine.describe_policies()
+    history = swapped.engine.describe_policies().history
     adopted = [event for event in history if event.kind == "adopted"]
     assert adopted == swapped.adopted
     assert [event.policies for event in adopted] == list(sets.values())[: len(adopted)]

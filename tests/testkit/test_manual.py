@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Any
 
 import pytest
@@ -55,7 +56,8 @@ def crowded(policies: list[NamedPolicy], *, num_blocks: int = 12) -> tuple[Engin
 
 def request(name: str, prompt_tokens: int, **fields: Any) -> Request:
     sampling = SamplingParams(temperature=0, max_tokens=24)
-    return Request(id=name, model="simulated", prompt_token_ids=[1] * prompt_tokens, sampling=sampling, **fields)
+    tokens = [(zlib.crc32(name.encode()) + i) % 990 for i in range(prompt_tokens)]
+    return Request(id=name, model="simulated", prompt_token_ids=tokens, sampling=sampling, **fields)
 
 
 def test_there_is_an_example_of_every_hook_in_the_order_of_the_manual() -> None:
@@ -64,7 +66,7 @@ def test_there_is_an_example_of_every_hook_in_the_order_of_the_manual() -> None:
     assert len(shown) == len(set(shown))
     swap = ["on_adopt", "on_retire"]  # which the manual has between the questions and the events of an iteration
     others = [hook for hook in shown if hook not in swap]
-    assert others[:3] == ["create_block_allocator", "admit_request", "predict_output_tokens"]
+    assert others[:3] == ["identify_caller", "create_block_allocator", "admit_request"]
     assert others[-3:] == ["on_memory_shortage", "on_iteration_end", "on_request_finished"]
 
 
@@ -79,8 +81,16 @@ def test_every_hook_of_an_example_is_called(name: str) -> None:
     policy = build(name)
     _, outputs = crowded([policy])
     called = {key for output in outputs for key in output.stats.decision_seconds}
-    asked = called if name != "OldestBlockFirst" else called | {"create_block_allocator/oldestblockfirst"}
+    # Asked at start, and in the gateway: no iteration tells of it.
+    elsewhere = {"create_block_allocator/oldestblockfirst", "identify_caller/tenantofproxy"}
+    asked = called | elsewhere
     assert {f"{hook}/{policy.name}" for hook in hooks_of(EXAMPLES[name])} <= asked
+
+
+def test_the_tenant_of_a_proxy_is_believed() -> None:
+    policy = build("TenantOfProxy").policy
+    assert policy.identify_caller({"x-tenant": "acme"}).tenant == "acme"
+    assert policy.identify_caller({}) is None
 
 
 def test_the_frame_is_enough_for_a_policy() -> None:
