@@ -3,6 +3,8 @@
 Everything public is named here; importing it loads neither torch nor a model.
 """
 
+from core_engine.callers import Caller, Callers, KeyConfig
+from core_engine.catalogue import BrokenPolicy, OptionDescription, PolicyDescription, catalogue, describe_policy
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
@@ -19,6 +21,9 @@ from core_engine.errors import (
 from core_engine.loading import prepare_model
 from core_engine.messages import (
     Accepted,
+    Answer,
+    DescribePolicies,
+    DescribeRequest,
     EngineFailed,
     EngineInfo,
     EngineReady,
@@ -27,8 +32,13 @@ from core_engine.messages import (
     IterationStats,
     ModelPrepared,
     Outcome,
+    PolicyEvent,
+    PolicyInfo,
+    PolicyReport,
     Rejected,
+    RequestReport,
     SequenceOutput,
+    SwapPolicies,
     TokenLogprobs,
 )
 from core_engine.request import FinishReason, Request, SamplingParams
@@ -37,8 +47,14 @@ from core_engine.service import EngineClient, Patience, Ticket
 
 __all__ = [
     "Accepted",
+    "Answer",
+    "Caller",
+    "Callers",
+    "BrokenPolicy",
     "Clock",
     "ConfigurationError",
+    "DescribePolicies",
+    "DescribeRequest",
     "Engine",
     "EngineClient",
     "EngineConfig",
@@ -54,19 +70,29 @@ __all__ = [
     "IterationOutput",
     "IterationStats",
     "JitneyError",
+    "KeyConfig",
     "ModelError",
     "ModelPrepared",
     "MonotonicClock",
+    "OptionDescription",
     "Outcome",
     "Overloaded",
     "Patience",
+    "PolicyEvent",
+    "PolicyInfo",
+    "PolicyReport",
+    "PolicyDescription",
     "Rejected",
     "Request",
+    "RequestReport",
     "SamplingParams",
     "SequenceOutput",
+    "SwapPolicies",
     "Ticket",
     "TokenLogprobs",
     "VirtualClock",
     "available_policies",
+    "catalogue",
+    "describe_policy",
     "prepare_model",
 ]

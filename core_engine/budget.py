@@ -39,7 +39,8 @@ class Budget:
     ) -> None:
         """`match`: what a starting sequence finds computed; `is_free`: whether nobody holds a block.
 
-        `exempt`: ids that gates don't hold; `floor_id`: the anchor, whose chunk no gate shrinks below a block.
+        `exempt`: ids that gates don't hold, though what they take counts; `floor_id`: the anchor, whose chunk no
+        gate shrinks below a block.
 
         `lone_prompt_tokens`: how long a prompt may be that runs alone above the token limit; 0 where the
         planner doesn't ask for it. `decodes`: load of all running decodes, against which the gates' seconds
@@ -57,6 +58,7 @@ class Budget:
         self._reserve = reserve
         self._match = match
         self._is_free = is_free
+        self._lacking: set[int] = set()  # of the held, those that lack blocks
         self._pinned: set[int] = set()
         self._limit = limit
         self._exempt = exempt
@@ -110,9 +112,11 @@ class Budget:
             return 0
         self._pinned |= pins
         self.blocks_left -= len(pins)
-        self._book(sequence, taken + granted, granted, blocks, starts, gated)
-        if prefill and self._seconds_left is not None:
-            self._load = self._load.plus(start, granted)
+        self._book(sequence, taken + granted, granted, blocks, starts)
+        if prefill:
+            self._prompt_tokens_left -= granted
+            if self._seconds_left is not None:
+                self._load = self._load.plus(start, granted)
         return granted
 
     def require(self, sequence: SequenceView) -> bool:
@@ -138,6 +142,13 @@ class Budget:
     def granted(self, sequence_id: int) -> int:
         """Tokens of that sequence taken so far."""
         return self._taken.get(sequence_id, 0)
+
+    def may_be_passed(self, sequence_id: int) -> bool:
+        """Whether a gate holds just this sequence, so that those behind it may go first.
+
+        Not so where it lacks blocks, those included that gates keep free: who needs less would take them for ever.
+        """
+        return sequence_id in self.held and sequence_id not in self._lacking
 
     def _may_start(self, sequence: SequenceView) -> bool:
         sequence_id = sequence.id
@@ -210,6 +221,7 @@ class Budget:
             self.clamped[sequence.id] = needed + pins - self.blocks_left
         else:
             self.held[sequence.id] = self._limit.reasons.get("keep_free_blocks", "")
+            self._lacking.add(sequence.id)
         if reserved:
             return 0, 0
         granted = min(wanted, (owned + max(0, self.blocks_left - keep)) * size - start)
@@ -221,7 +233,7 @@ class Budget:
         """Tokens that no gate takes from the sequence: one block for the anchor, over all calls together."""
         return self._block_size - self.granted(sequence_id) if sequence_id == self._floor_id else 0
 
-    def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool, gated: bool) -> None:
+    def _book(self, sequence: SequenceView, total: int, granted: int, blocks: int, starts: bool) -> None:
         self._taken[sequence.id] = total
         self.tokens_left -= granted
         self.blocks_left -= blocks
@@ -230,7 +242,4 @@ class Budget:
             self._blocks_of[sequence.id] = self._blocks_of.get(sequence.id, 0) + blocks + found
         if starts:
             self.sequences_left -= 1
-        if gated:
-            self._prompt_tokens_left -= granted
-            if starts:
-                self.starts_left -= 1
+            self.starts_left -= 1

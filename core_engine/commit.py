@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core_engine.executor import Batch, BatchResult
 from core_engine.messages import Outcome, SequenceOutput, TokenLogprobs
+from core_engine.objectives import Attainment
 from core_engine.panel import Panel
 from core_engine.request import FinishReason, Request, Sequence
 from core_engine.state import EngineState, RequestState
@@ -33,8 +34,9 @@ class Outbox:
 class Commit:
     """Advances sequences, finishes them and their requests, and tells policies of the finished."""
 
-    def __init__(self, state: EngineState, panel: Panel, outbox: Outbox) -> None:
+    def __init__(self, state: EngineState, panel: Panel, outbox: Outbox, attainment: Attainment) -> None:
         self._state = state
+        self._attainment = attainment
         self._panel = panel
         self._outbox = outbox
         self.finished: dict[int, str] = {}  # of this iteration: sequence id -> reason
@@ -47,11 +49,11 @@ class Commit:
 
     def advance(self, batch: Batch, result: BatchResult) -> None:
         """Take in a whole batch's result."""
-        for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
+        for row, (sequence, num_tokens) in enumerate(zip(batch.sequences, batch.num_query_tokens, strict=True)):
             sequence.in_flight = False
             before = sequence.num_computed_tokens
             computed = sequence.num_computed_tokens = before + num_tokens
-            if sequence.block_hashes and before < sequence.num_prompt_tokens:
+            if sequence.block_hashes and before < sequence.num_prompt_tokens and row not in result.failed_rows:
                 size = batch.block_size
                 last = min(computed // size, len(sequence.block_hashes))
                 self._state.pool.publish(sequence, before // size, last)
@@ -118,6 +120,8 @@ class Commit:
                 None if logprobs is None else [logprobs],
                 reason,
                 stop_token_id,
+                None,
+                sequence.num_cached_tokens,
             )
         )
         if reason is not None:
@@ -147,6 +151,7 @@ class Commit:
             del self._state.requests[sequence.request_id]
             outcome = self._outcome(request_state, reason)
             self._outbox.finished.append(outcome)
+            self._attainment.record(request_state.request.class_name, outcome)
             self._panel.tell("on_request_finished", request_state.request, outcome, self._state)
 
     def _outcome(self, request_state: RequestState, reason: FinishReason) -> Outcome:
@@ -166,4 +171,5 @@ class Commit:
             prefill_seconds=None if start is None or first is None else first - start,
             decode_seconds=None if first is None or last is None else last - first,
             total_seconds=self._state.clock.now() - arrival,
+            block_hashes=sequences[0].block_hashes,
         )

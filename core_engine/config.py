@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core_engine.errors import ConfigurationError
+from core_engine.objectives import Objective
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -44,6 +45,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()  # "name" or "name:option=value,...", in the order they are asked
     max_policy_faults: Annotated[int, msgspec.Meta(ge=0)] = 3  # more within the window: retired
     fault_window_iterations: PositiveInt = 1000
+    probation_iterations: PositiveInt = 1000  # after a swap, with a way back on faults or missed objectives
+    objectives: dict[str, Objective] = {}  # by class
     strict: bool = False  # raise at a policy's fault instead of falling back (for tests)
     check_integrity: bool = False  # audit the KV pool after every iteration, not only when idle
     seed: int | None = None  # for requests without one; default: drawn at start

@@ -1,22 +1,31 @@
 """An on-line model of how long an iteration takes, and the exact computation it needs.
 
 An iteration reads the weights once, reads the keys and values of its sequences, and computes linear
-layers for each row and attention for each pair of query and key. Which of these dominates changes
-with the number of rows, so the time is predicted as
+layers for each row and attention for each pair of query and key. So its time is predicted as
 
-    max(memory, compute) = max(m(rows) + k * kv_tokens, c(rows) + a * attention_pairs)
+    max(memory, compute) of the linear layers + attention
+    = table(rows) + a * attention_pairs + k * kv_tokens
 
-in which m and c are one piecewise linear table over the rows (knots at powers of two, so that the
-step from memory bound to compute bound is learnt, not assumed) and the larger of the two variable
-terms is added to it. Table and slopes follow the measured times by normalised least mean squares.
+in which the table is piecewise linear with knots at powers of two, so that the step from memory bound
+to compute bound is learnt, not assumed. All of it is fitted to the measured times by least squares of the
+relative error, with older iterations forgotten; what hasn't been seen lately stays as it was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
 _KNOTS = tuple(2**i for i in range(16))  # 1 to 32,768 rows
-_RATE = 0.3  # how much of an error one iteration corrects
+_NUM_KNOTS = len(_KNOTS)
+_FORGETTING = 0.98  # weight of an iteration against the next
+_STIFFNESS = 0.02  # of what was learnt before, against one new iteration
+_FIT_EVERY = 8  # iterations, after as many in which each is fitted to at once
 _ERROR_MEMORY = 0.05  # weight of the newest error in the moving error
 TRUSTED_ERROR = 0.15  # above it predictions are not to be used
 
@@ -28,6 +37,22 @@ class Load:
     rows: int = 0
     attention_pairs: int = 0  # queries times the keys each one sees
     kv_tokens: int = 0  # keys read, each sequence's once
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[int, int]]) -> Load:
+        """The load of sequences given as (computed tokens, tokens to compute now)."""
+        rows = pairs = keys = 0
+        for computed, tokens in chunks:
+            rows += tokens
+            pairs += tokens * computed + tokens * (tokens + 1) // 2
+            keys += computed + tokens
+        return cls(rows, pairs, keys)
+
+    @classmethod
+    def of_decodes(cls, computed_tokens: Sequence[int]) -> Load:
+        """The load of one token each, after that many computed ones."""
+        keys = sum(computed_tokens) + len(computed_tokens)
+        return cls(len(computed_tokens), keys, keys)
 
     def add(self, num_computed_tokens: int, num_tokens: int) -> None:
         """Add one sequence that computes `num_tokens` after `num_computed_tokens`."""
@@ -52,11 +77,16 @@ class CostModel:
     def __init__(self, row_flops: float = 1.0, attention_flops: float = 0.0) -> None:
         self._row_flops = row_flops
         self._attention_flops = attention_flops
-        self._table = [0.0] * len(_KNOTS)
-        self._slopes = [0.0, 0.0]  # seconds per attention pair, per key read
-        self._scales = [1.0, 1.0]  # largest seen, so that the two learn alike
+        # What each knot adds to the one before, then seconds per scaled attention pair and per scaled key:
+        # none of them is negative, so that more work never takes less time.
+        self._weights = np.zeros(_NUM_KNOTS + 2)
+        self._table = [0.0] * _NUM_KNOTS  # seconds at each knot
+        self._slopes = [0.0, 0.0]  # seconds per attention pair, per key
+        self._scales = np.ones(2)  # largest pairs and keys seen, so that all features are of the same order
+        self._products = np.zeros((_NUM_KNOTS + 2, _NUM_KNOTS + 2))  # decaying sums of feature * feature
+        self._targets = np.zeros(_NUM_KNOTS + 2)  # decaying sums of feature * seconds
         self._learnt = 0
-        self._seconds_per_flop = 0.0  # moving; for as long as the table can't be trusted
+        self._seconds_per_flop = 0.0  # moving; for as long as the fit can't be trusted
         self.error = 1.0  # moving relative error of predictions made before learning; 1.0 at first
 
     @property
@@ -69,58 +99,80 @@ class CostModel:
         if load.rows == 0:
             return 0.0
         low, share = _knot(load.rows)
-        base = self._table[low] * (1 - share) + self._table[low + 1] * share
-        return base + max(self._slopes[0] * load.attention_pairs, self._slopes[1] * load.kv_tokens)
+        linear = self._table[low] * (1 - share) + self._table[low + 1] * share
+        return linear + self._slopes[0] * load.attention_pairs + self._slopes[1] * load.kv_tokens
 
     def flops(self, load: Load) -> float:
         """Exact floating point operations of the load."""
         return load.rows * self._row_flops + load.attention_pairs * self._attention_flops
 
-    def prefill_seconds(self, everything: Load, decodes: Load) -> float:
-        """The prompts' part: what the iteration takes more than its decodes alone would.
+    def estimate(self, load: Load) -> float:
+        """What to act on: `seconds` or, while that can't be trusted, the computation at the mean measured speed."""
+        return self.seconds(load) if self.trusted else self.flops(load) * self._seconds_per_flop
 
-        While predictions can't be trusted: the prompts' computation at the mean measured speed.
-        """
-        if self.trusted:
-            return max(0.0, self.seconds(everything) - self.seconds(decodes))
-        return max(0.0, self.flops(everything) - self.flops(decodes)) * self._seconds_per_flop
+    def prefill_seconds(self, everything: Load, decodes: Load) -> float:
+        """The prompts' part: what the iteration is estimated to take more than its decodes alone would."""
+        return max(0.0, self.estimate(everything) - self.estimate(decodes))
 
     def learn(self, load: Load, seconds: float) -> None:
         """Take in one measured iteration."""
         if load.rows == 0 or seconds <= 0:
             return
+        if self._learnt:
+            off = abs(self.seconds(load) - seconds) / seconds
+            memory = max(_ERROR_MEMORY, 1 / self._learnt)
+            self.error += memory * (min(1.0, off) - self.error)
+        else:
+            first = [seconds * max(1.0, knot / load.rows) for knot in _KNOTS]
+            self._weights[:_NUM_KNOTS] = np.diff(first, prepend=0.0)
         speed = seconds / self.flops(load)
         self._seconds_per_flop += (_ERROR_MEMORY if self._learnt else 1.0) * (speed - self._seconds_per_flop)
-        predicted = self.seconds(load)
-        if self._learnt:
-            self.error += _ERROR_MEMORY * (min(1.0, abs(predicted - seconds) / seconds) - self.error)
-        else:
-            self._table = [seconds * max(1.0, knot / load.rows) for knot in _KNOTS]
-            predicted = seconds
         self._learnt += 1
+        self._rescale(load)
+        features = self._features(load)
+        weight = 1 / seconds**2  # so that relative errors count
+        self._products *= _FORGETTING
+        self._products += weight * np.outer(features, features)
+        self._targets *= _FORGETTING
+        self._targets += weight * seconds * features
+        if self._learnt <= _FIT_EVERY or self._learnt % _FIT_EVERY == 0:
+            self._fit(_STIFFNESS * weight)
 
+    def _features(self, load: Load) -> FloatArray:
+        """How much of each weight the load takes."""
         low, share = _knot(load.rows)
-        which = 0 if self._slopes[0] * load.attention_pairs >= self._slopes[1] * load.kv_tokens else 1
-        amount = load.attention_pairs if which == 0 else load.kv_tokens
-        self._scales[which] = max(self._scales[which], amount)
-        feature = 0.5 * amount / self._scales[which]
-        norm = (1 - share) ** 2 + share**2 + feature**2
-        step = _RATE * (seconds - predicted) / norm
-        self._table[low] = max(0.0, self._table[low] + step * (1 - share))
-        self._table[low + 1] = max(0.0, self._table[low + 1] + step * share)
-        slope = self._slopes[which] + step * feature * 0.5 / self._scales[which]
-        self._slopes[which] = max(0.0, slope)
-        self._keep_monotone(low)
+        features = np.zeros(_NUM_KNOTS + 2)
+        features[: low + 1] = 1.0
+        features[low + 1] = share
+        features[_NUM_KNOTS] = load.attention_pairs / self._scales[0]
+        features[_NUM_KNOTS + 1] = load.kv_tokens / self._scales[1]
+        return features
 
-    def _keep_monotone(self, low: int) -> None:
-        """More rows never take less time: push the neighbours of a corrected knot along."""
-        for i in range(low, 0, -1):
-            if self._table[i - 1] <= self._table[i]:
+    def _rescale(self, load: Load) -> None:
+        grown = np.maximum(1.0, np.array([load.attention_pairs, load.kv_tokens]) / self._scales)
+        if grown.max() == 1.0:
+            return
+        self._scales *= grown
+        self._weights[_NUM_KNOTS:] *= grown
+        self._targets[_NUM_KNOTS:] /= grown
+        self._products[_NUM_KNOTS:, :] /= grown[:, None]
+        self._products[:, _NUM_KNOTS:] /= grown
+
+    def _fit(self, stiffness: float) -> None:
+        """Solve for weights that are not negative, drawn a little towards what they were."""
+        stiffness = max(stiffness, 1e-9 * float(self._products.max()))  # else rounding leaves it singular
+        system = self._products + stiffness * np.eye(len(self._weights))
+        targets = self._targets + stiffness * self._weights
+        free = np.arange(len(self._weights))
+        while True:
+            solved = np.linalg.solve(system[np.ix_(free, free)], targets[free])
+            if solved.min() >= 0:
                 break
-            self._table[i - 1] = self._table[i]
-        for i in range(low, len(_KNOTS) - 1):
-            if self._table[i + 1] < self._table[i]:
-                self._table[i + 1] = self._table[i]
+            free = free[solved > 0]
+        self._weights[:] = 0.0
+        self._weights[free] = solved
+        self._table = np.cumsum(self._weights[:_NUM_KNOTS]).tolist()
+        self._slopes = (self._weights[_NUM_KNOTS:] / self._scales).tolist()
 
 
 def _knot(rows: int) -> tuple[int, float]:

@@ -53,6 +53,7 @@ class Deciding:
     def rank(self) -> Order:
         """Ask for the ranking and repair it to a permutation."""
         state = self._state
+        self._reservations.clear()
         running, waiting = list(state.running), list(state.waiting_queues.window())
         answer = self._panel.ask_one("rank_sequences", answers.ranking, state)
         if answer is None or not (answer[0] or answer[1]):
@@ -74,20 +75,20 @@ class Deciding:
         """Blocks that the sequence takes at once when it starts; asked once an iteration and sequence."""
         reserved = self._reservations.get(sequence.id)
         if reserved is None:
-            blocks_for = self._state.pool.blocks_for
-            check = answers.clamped(0, blocks_for(sequence.num_prompt_tokens + sequence.max_tokens))
-            reserved = self._panel.ask_one("reserve_blocks", check, sequence, self._state) or 0
+            reserved = ask_reservation(self._panel, self._state, sequence)
             if sequence.id in self._state.protected:
                 # Whoever boards because overdue must reach its next token without a further block.
-                reserved = max(reserved, blocks_for(sequence.num_tokens))
+                reserved = max(reserved, self._state.pool.blocks_for(sequence.num_tokens))
             self._reservations[sequence.id] = reserved
         return reserved
 
     def plan(self, order: Order, limit: PrefillLimit) -> IterationPlan:
         """Ask the planners in turn, each with a fresh Budget, for a plan that survives the replay."""
         state = self._state
-        self._reservations.clear()
+        self._reservations.clear()  # whoever is overdue now needs more than a policy asks for
         self.sharing.forget()
+        if not state.running and order.waiting and limit.stops(order.waiting[0].id):
+            state.rescues["gates"] += 1
         overdue = self._overdue()
         for policy, is_default, ask in self._panel.asking("plan_iteration"):
             whole = bool(getattr(policy, "whole_prompts", False))
@@ -126,10 +127,7 @@ class Deciding:
             exempt.add(order.waiting[0].id)
         decodes = None
         if limit.seconds is not None:
-            decodes = Load()
-            for sequence in state.running:
-                if sequence.num_pending_tokens == 1:
-                    decodes.add(sequence.num_computed_tokens, 1)
+            decodes = Load.of_decodes([s.num_computed_tokens for s in state.running if s.num_pending_tokens == 1])
         budget = Budget(
             token_limit=state.token_limit,
             sequences_left=state.sequence_limit - len(state.running),
@@ -166,6 +164,12 @@ class Deciding:
     def _lone_prompt_tokens(self) -> int:
         longest = self._state.spec.max_lone_prompt_tokens
         return self._state.spec.max_model_len if longest is None else longest
+
+
+def ask_reservation(panel: Panel, state: EngineState, sequence: SequenceView) -> int:
+    """Blocks that policies want the sequence to take at once."""
+    most = state.pool.blocks_for(sequence.num_prompt_tokens + sequence.max_tokens)
+    return panel.ask_one("reserve_blocks", answers.clamped(0, most), sequence, state) or 0
 
 
 class _Replay:

@@ -1,4 +1,4 @@
-"""The built-in answer to every hook: five policies like any other, asked last."""
+"""The built-in answer to every hook: policies like any other, asked last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from core_engine.budget import Budget
 from core_engine.hookspecs import HOOKSPEC_VERSION, NoOptions, hookimpl
-from core_engine.kv import BlockAllocator, FreeListAllocator
+from core_engine.kv import BlockAllocator, FreeListAllocator, PrefixCachingAllocator
 from core_engine.plan import Admit, IterationPlan, PrefillLimit, Reject, Shortage
 from core_engine.request import Request
 from core_engine.selection import NamedPolicy
@@ -70,7 +70,7 @@ class StallFree:
         for sequence in waiting:
             if budget.tokens_left <= 0 or budget.sequences_left <= 0:
                 break
-            if not take(sequence, sequence.num_pending_tokens) and sequence.id not in budget.held:
+            if not take(sequence, sequence.num_pending_tokens) and not budget.may_be_passed(sequence.id):
                 break
         return budget.plan()
 
@@ -94,6 +94,26 @@ class LastIn:
         if shortage.kind == "rank":
             return ()
         return [sequence.id for sequence in reversed(view.running)]
+
+
+class PrefixCache:
+    """Remembers the content of full prompt blocks, so that the next prompt that begins alike reuses them.
+
+    Source: automatic prefix caching (vLLM, SGLang's RadixAttention). No options. Blocks are found by chained
+    hashes salted per tenant, shared with reference counts, and evicted least recently used. Guarantees
+    the same tokens as without, and never less room: an idle block counts as free. `paged` by name is without.
+    """
+
+    Options = NoOptions
+    hookspec_range = _RANGE
+
+    def __init__(self, options: NoOptions, seed: int) -> None:
+        pass
+
+    @hookimpl
+    def create_block_allocator(self, num_blocks: int) -> BlockAllocator:
+        """A free list that keeps released content findable."""
+        return PrefixCachingAllocator(num_blocks)
 
 
 class PagedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -190,11 +210,13 @@ def _drain_seconds(excess: int, rate_per_second: float) -> float:
 
 
 def default_policies(seed: int) -> list[NamedPolicy]:
-    """Fresh instances of the five, with their default options."""
+    """Fresh instances of all, with their default options; `prefix_cache` finds blocks before `paged` does."""
+    nothing, paged, queue_limit = NoOptions(), PagedOptions(), QueueLimitOptions()
     return [
-        NamedPolicy("fcfs", Fcfs(NoOptions(), seed)),
-        NamedPolicy("stall_free", StallFree(NoOptions(), seed)),
-        NamedPolicy("last_in", LastIn(NoOptions(), seed)),
-        NamedPolicy("paged", Paged(PagedOptions(), seed)),
-        NamedPolicy("queue_limit", QueueLimit(QueueLimitOptions(), seed)),
+        NamedPolicy("fcfs", Fcfs(nothing, seed), "fcfs", nothing),
+        NamedPolicy("stall_free", StallFree(nothing, seed), "stall_free", nothing),
+        NamedPolicy("last_in", LastIn(nothing, seed), "last_in", nothing),
+        NamedPolicy("prefix_cache", PrefixCache(nothing, seed), "prefix_cache", nothing),
+        NamedPolicy("paged", Paged(paged, seed), "paged", paged),
+        NamedPolicy("queue_limit", QueueLimit(queue_limit, seed), "queue_limit", queue_limit),
     ]

@@ -15,13 +15,25 @@ from core_engine.errors import EngineUnavailable
 from core_engine.executor import Batch, BatchResult, Executor
 from core_engine.intake import Intake
 from core_engine.kv import KVPool
-from core_engine.messages import Accepted, EngineInfo, IterationOutput, Rejected
+from core_engine.messages import (
+    Accepted,
+    EngineInfo,
+    IterationOutput,
+    PolicyEvent,
+    PolicyReport,
+    Rejected,
+    RequestReport,
+)
+from core_engine.objectives import Attainment
 from core_engine.panel import Panel
+from core_engine.policy_set import PolicySet
 from core_engine.preempting import Preempting
+from core_engine.questions import Questions
 from core_engine.reporting import Reporting
 from core_engine.request import Request, SamplingParams
 from core_engine.selection import NamedPolicy, build_policies
 from core_engine.state import EngineState
+from core_engine.swapping import Swapping
 
 _log = logging.getLogger("jitney.engine")
 _MAX_FAILED_EXECUTIONS = 3
@@ -52,27 +64,32 @@ class Engine:
         self._clock = clock or MonotonicClock()
         spec = executor.spec
         seed = config.drawn_seed()
+        chosen = build_policies(config.policies, seed) if policies is None else list(policies)
         self._panel = Panel(
-            build_policies(config.policies, seed) if policies is None else list(policies),
-            default_policies(seed),
+            PolicySet(chosen, default_policies(seed)),
             self._clock,
             strict=config.strict,
             max_faults=config.max_policy_faults,
             window=config.fault_window_iterations,
         )
         allocator = self._panel.ask_one("create_block_allocator", _allocator, spec.num_blocks, spec.block_size)
-        allocator_policy = self._panel.implementations("create_block_allocator")[0][0]
+        owner = self._panel.first("create_block_allocator")
+        assert owner is not None, "a default answers every question"
         pool = KVPool(
-            spec.num_blocks, spec.block_size, allocator, lambda reason: self._panel.fault(allocator_policy, reason)
+            spec.num_blocks, spec.block_size, allocator, lambda reason: self._panel.fault(owner.policy, reason)
         )
+        attainment = Attainment(config.objectives)
         self.state = EngineState(config, spec, self._clock, pool)
         self._outbox = Outbox()
         self._intake = Intake(self.state, self._panel, seed)
         self._deciding = Deciding(self.state, self._panel)
         self._preempting = Preempting(self.state, self._panel, self._deciding)
         self._binding = Binding(self.state, self._deciding, self._preempting)
-        self._commit = Commit(self.state, self._panel, self._outbox)
-        self._reporting = Reporting(self.state, self._panel)
+        self._commit = Commit(self.state, self._panel, self._outbox, attainment)
+        self._reporting = Reporting(self.state, self._panel, attainment)
+        self._swapping = Swapping(self.state, self._panel, attainment, seed)
+        self._questions = Questions(self.state, self._panel, self._deciding, self._swapping)
+        self._release_held = False
         self._delivered_iteration = 0
         self._failed_executions = 0  # in a row
 
@@ -104,6 +121,27 @@ class Engine:
         """Nobody wants this request any more; unknown ids are ignored."""
         self._intake.cancel(request_id)
 
+    def build_policies(self, specs: tuple[str, ...]) -> PolicySet:
+        """A set of policies beside the running one, for `adopt_policies`; may be called on any thread.
+
+        What `specs` leave out returns to the defaults, but the block allocator, which stays. Raises
+        ConfigurationError; RestartNeeded, its subclass, for a policy whose part is fixed at start.
+        """
+        return self._swapping.build(specs)
+
+    def adopt_policies(self, policies: PolicySet) -> PolicyEvent:
+        """Put them in force, between two iterations, on probation."""
+        self._release_held = True
+        return self._swapping.adopt(policies)
+
+    def describe_policies(self) -> PolicyReport:
+        """What is in force, the history of changes, and whether the newest is on probation."""
+        return self._questions.policies()
+
+    def describe_request(self, request_id: str) -> RequestReport | None:
+        """Why a request is where it is; None for one that isn't here (any more)."""
+        return self._questions.request(request_id)
+
     def step(self) -> IterationOutput:
         """Run one iteration: listen, decide, bind, execute, commit, tell."""
         self._begin()
@@ -117,19 +155,22 @@ class Engine:
         batch, started = self._binding.bind(plan)  # blocks for those tokens
         self._reporting.before(batch)
         self._execute(batch)
-        self.state.watch_anchor()
+        self.state.watch_anchor(any_computed=bool(batch.sequences))
         if self.config.check_integrity or not self.state.requests:
             self.state.check_integrity()
         delivered = self._must_deliver(plan.deliver)
         outputs, finished = self._outbox.release() if delivered else ([], [])
         stats = self._reporting.after(batch, started, self._deciding, self._commit, delivered)
+        version = self._panel.version
+        self._release_held = self._swapping.watch()  # what it changes holds from the next iteration on
         return IterationOutput(
             epoch=self.epoch,
-            policy_version=self._panel.version,
+            policy_version=version,
             accepted=accepted,
             rejected=rejected,
             outputs=outputs,
             finished=finished,
+            policy_events=self._swapping.take_events(),
             stats=stats,
         )
 
@@ -147,11 +188,13 @@ class Engine:
         unfinished = set(ids)
         while unfinished:
             output = self.step()
-            for verdict in output.rejected:
-                raise EngineUnavailable(f"refused: {verdict.message}")
+            wrong = [f"refused: {verdict.message}" for verdict in output.rejected if verdict.request_id in texts]
+            wrong += [f"failed: {piece.error}" for piece in output.outputs if piece.error and piece.request_id in texts]
+            if wrong:
+                for request_id in unfinished:
+                    self.cancel(request_id)
+                raise EngineUnavailable(wrong[0])
             for piece in output.outputs:
-                if piece.error is not None:
-                    raise EngineUnavailable(f"failed: {piece.error}")
                 texts.get(piece.request_id, []).extend(piece.token_ids)
             unfinished.difference_update(outcome.request_id for outcome in output.finished)
         return [texts[request_id] for request_id in ids]
@@ -192,11 +235,16 @@ class Engine:
 
     def _must_deliver(self, wanted: bool) -> bool:
         """Held results go out when nothing runs any more, at a fault, and after the longest wait there is."""
-        if wanted or not self._outbox:
-            self._delivered_iteration = self.state.iteration
-        faulted = self._panel.num_faults != self.state.num_faults
-        too_long = self.state.iteration - self._delivered_iteration >= self.config.max_wait_iterations
-        return wanted or not self.state.running or faulted or self._commit.any_error or too_long
+        state = self.state
+        released = self._release_held or self._panel.num_faults != state.num_faults
+        self._release_held = False
+        delivers = wanted or not state.running or released or self._commit.any_error
+        if not delivers and state.iteration - self._delivered_iteration >= self.config.max_wait_iterations:
+            state.rescues["held"] += 1
+            delivers = True
+        if delivers or not self._outbox:
+            self._delivered_iteration = state.iteration
+        return delivers
 
 
 def _allocator(answer: object) -> object:

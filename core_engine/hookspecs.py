@@ -4,8 +4,8 @@ A policy is a class behind an entry point of the group `jitney.policies`, built 
 `Policy(options, seed)`. It implements any of these hooks as methods marked with `hookimpl`, and takes
 only the arguments it names. Class attributes: `Options` (a msgspec Struct; wrong options are refused
 at start), `hookspec_range` (the first and last HOOKSPEC_VERSION it works with) and, where they
-apply, `whole_prompts` (see `plan_iteration`) and `promised_wait_iterations` (a bound of its own on
-how long a request waits, shown to operators).
+apply, `whole_prompts` (see `plan_iteration`) and `promised_wait_iterations` (after so many a request is
+next, behind those that have waited as long; shown to operators).
 
 *Ask one* hooks take the first answer that is not None, in configuration order, the defaults last. *Ask
 all* hooks combine every answer. *Tell* hooks are heard by everyone. A policy that raises, or whose
@@ -23,9 +23,10 @@ import msgspec
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from core_engine.budget import Budget
+    from core_engine.callers import Caller
     from core_engine.kv import BlockAllocator
     from core_engine.messages import Outcome
     from core_engine.plan import (
@@ -53,6 +54,15 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class HookSpecs:
     """The questions that the engine asks and the events it tells, in the order of an iteration."""
+
+    @hookspec
+    def identify_caller(self, headers: Mapping[str, str], key: str | None) -> Caller | None:
+        """Ask one, for every HTTP request, in the gateway: whose it is.
+
+        `headers` have lower-case names; `key` is the API key sent, if any, known or not. Asked of an
+        instance of its own in the gateway's process, fixed at start, which must not block. Without an
+        answer: what the configuration says of the key, else an anonymous caller. Check: type and fields.
+        """
 
     @hookspec
     def create_block_allocator(self, num_blocks: int, block_size: int) -> BlockAllocator | None:
@@ -131,6 +141,14 @@ class HookSpecs:
         `whole_prompts = True` may take a prompt longer than the token limit whole, alone. Check: replayed
         through a fresh Budget. Source: iteration-level scheduling, Orca (OSDI '22).
         """
+
+    @hookspec
+    def on_adopt(self, view: EngineView) -> None:
+        """Tell, at a swap or roll-back that puts this policy in force: it is asked from now on. Not at start."""
+
+    @hookspec
+    def on_retire(self, view: EngineView) -> None:
+        """Tell, at a swap or roll-back that takes this policy out of force: it may come back later."""
 
     @hookspec
     def on_memory_shortage(self, event: MemoryShortage, view: EngineView) -> None:

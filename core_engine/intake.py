@@ -117,8 +117,8 @@ class Intake:
         return max(1, min(wanted, room))
 
     def _runs_whole_prompts(self) -> bool:
-        planners = self._panel.implementations("plan_iteration")
-        return bool(getattr(planners[0][1], "whole_prompts", False))
+        planner = self._panel.first("plan_iteration")
+        return planner is not None and bool(getattr(planner.instance, "whole_prompts", False))
 
     def _enter(self, request: Request, max_tokens: int) -> None:
         state = self._state
@@ -127,7 +127,7 @@ class Intake:
         ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), max_tokens)
         hashes: tuple[bytes, ...] = ()
         if state.pool.remembers:
-            salt = f"{request.tenant}\0{request.cache_salt}"
+            salt = f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"
             hashes = chain_block_hashes(request.prompt_token_ids, state.block_size, salt)
         sequences = [
             Sequence(

@@ -6,6 +6,8 @@ engine's incarnation it belongs to; a message of another epoch is dropped.
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import msgspec
 
 from core_engine.config import EngineConfig
@@ -32,7 +34,98 @@ class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
     epoch: int
 
 
-ToEngine = Submit | Cancel | Shutdown
+class PolicyEvent(msgspec.Struct, tag="event", frozen=True, kw_only=True):
+    """A change of the policies in force; `policies` are the specifications in force after it."""
+
+    kind: Literal["adopted", "confirmed", "rolled_back", "retired"]
+    version: int
+    iteration: int
+    policies: tuple[str, ...]
+    reason: str = ""
+
+
+class PolicyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy in force; totals since start."""
+
+    name: str
+    spec: str
+    options: dict[str, Any]
+    is_default: bool
+    hooks: list[str]
+    faults: int
+    decision_seconds: float
+    promised_wait_iterations: int | None = None
+
+
+class SwapPolicies(msgspec.Struct, tag="swap_policies", frozen=True):
+    """Put these specifications in force, all of them; answered by PolicyEvent."""
+
+    policies: tuple[str, ...]
+
+
+class DescribePolicies(msgspec.Struct, tag="describe_policies", frozen=True):
+    """Ask which policies are in force; answered by PolicyReport."""
+
+
+class DescribeRequest(msgspec.Struct, tag="describe_request", frozen=True):
+    """Ask what has become of a request; answered by RequestReport, or by nothing where it isn't known."""
+
+    request_id: str
+
+
+class Query(msgspec.Struct, tag="query", frozen=True):
+    """A question of the operator; answered, between two iterations, by an Answer with its number."""
+
+    epoch: int
+    number: int
+    question: SwapPolicies | DescribePolicies | DescribeRequest
+
+
+ToEngine = Submit | Cancel | Query | Shutdown
+
+
+class PolicyReport(msgspec.Struct, tag="policies", frozen=True, kw_only=True):
+    """What is in force, since when, and what changed before."""
+
+    version: int
+    on_probation: bool
+    policies: list[PolicyInfo]
+    history: list[PolicyEvent]
+
+
+class SequenceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one sequence of a request stands."""
+
+    sample_index: int
+    state: Literal["waiting", "running", "finished"]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    num_output_tokens: int
+    num_preemptions: int
+    place: int | None = None  # in its queue, from 1; while it waits
+    held_by: str | None = None  # policy and reason that held it back in the last iteration
+    predicted_start_seconds: float | None = None  # from now, at the measured rate of boarding
+
+
+class RequestReport(msgspec.Struct, tag="request", frozen=True, kw_only=True):
+    """Why a request is where it is."""
+
+    request_id: str
+    tenant: str
+    class_name: str
+    waited_iterations: int
+    waited_seconds: float
+    sequences: list[SequenceReport]
+
+
+class Answer(msgspec.Struct, tag="answer", frozen=True, kw_only=True):
+    """The answer to a Query: a result, or an error; `restart_needed` tells a swap that no retry can help."""
+
+    epoch: int
+    number: int
+    result: PolicyEvent | PolicyReport | RequestReport | None = None
+    error: str | None = None
+    restart_needed: bool = False
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +143,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
 
     `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.
+    `num_cached_tokens` of the prompt were found computed.
     """
 
     request_id: str
@@ -59,6 +153,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    num_cached_tokens: int = 0
 
 
 class Accepted(msgspec.Struct, array_like=True, frozen=True):
@@ -122,10 +217,15 @@ class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
     blocks_free: int = 0
     blocks_cached_idle: int = 0
     waste_tokens: int = 0  # slots inside owned blocks that hold no token
+    starts: int = 0
+    held: dict[str, int] = {}  # "policy: reason" -> sequences held back
+    longest_wait_iterations: dict[str, int] = {}  # by class, of those that wait
+    served_tokens: dict[str, int] = {}  # by tenant, computed for the first time
     preemptions: int = 0
     memory_shortages: dict[str, int] = {}  # by cause
     policy_faults: dict[str, int] = {}  # by policy
     decision_seconds: dict[str, float] = {}  # by "hook/policy"
+    attainment: dict[str, tuple[int, int]] = {}  # by class: finished requests that met their objective, and all
     cost_model_error: float = 0.0  # mean relative error on iterations not yet learnt
 
 
@@ -138,6 +238,7 @@ class IterationOutput(msgspec.Struct, tag="iteration", frozen=True, kw_only=True
     rejected: list[Rejected] = []
     outputs: list[SequenceOutput] = []
     finished: list[Outcome] = []
+    policy_events: list[PolicyEvent] = []
     stats: IterationStats | None = None
 
 
@@ -181,4 +282,4 @@ class EngineFailed(msgspec.Struct, tag="failed", frozen=True):
     message: str
 
 
-FromEngine = IterationOutput | ModelPrepared | EngineReady | EngineFailed
+FromEngine = IterationOutput | Answer | ModelPrepared | EngineReady | EngineFailed

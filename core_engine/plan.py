@@ -44,6 +44,10 @@ class PrefillLimit(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     reasons: dict[str, str] = {}
 
+    def stops(self, sequence_id: int) -> bool:
+        """Whether it keeps a waiting sequence from starting, however much room there is."""
+        return sequence_id in self.held or 0 in (self.new_sequences, self.prompt_tokens, self.seconds)
+
 
 def tightest(limits: list[tuple[str, PrefillLimit]]) -> PrefillLimit:
     """Combine the answers of (policy, limit) pairs field by field; reasons become "policy: reason"."""
@@ -106,6 +110,24 @@ class MemoryShortage(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int  # how many were missing
 
 
+class RecordedRow(msgspec.Struct, frozen=True, array_like=True):
+    """One sequence's part in an iteration.
+
+    `num_new_tokens` counts what was computed for the first time: what a preemption had thrown away
+    is not progress.
+    """
+
+    sequence_id: int
+    request_id: str
+    sample_index: int
+    tenant: str
+    class_name: str
+    num_computed_tokens: int  # before the iteration
+    num_tokens: int
+    num_new_tokens: int
+    is_decode: bool
+
+
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What one iteration decided and did; in virtual time equal, byte for byte, for equal seeds."""
 
@@ -113,7 +135,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_seconds: float
     duration_seconds: float
     policy_version: int
-    num_tokens: dict[int, int]  # executed, by sequence id
+    rows: tuple[RecordedRow, ...]
     prefill_tokens: int
     decode_tokens: int
     idle_rows: int
@@ -126,3 +148,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_free_blocks: int
     delivered: bool
+
+    @property
+    def num_tokens(self) -> dict[int, int]:
+        """Tokens executed, by sequence id."""
+        return {row.sequence_id: row.num_tokens for row in self.rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from core_engine import answers
 from core_engine.deciding import Deciding, Order
@@ -35,7 +36,9 @@ class Preempting:
             if s.num_tokens - s.num_computed_tokens == 1 and s.num_computed_tokens == len(s.block_table) * size
         }
         if state.anchor_is_stalled and state.running:
-            lacking.add(state.running[0].id)
+            anchor = state.running[0]
+            if anchor.num_computed_tokens == len(anchor.block_table) * size:
+                lacking.add(anchor.id)
         missing = len(lacking) - state.num_free_blocks
         if state.anchor_is_stalled and state.running and state.running[0].id in state.refused:
             # Blocks are free, yet the allocator has none for the anchor: all others make room.
@@ -48,10 +51,8 @@ class Preempting:
         for victim in self._eligible([*chosen, *(s.id for s in reversed(order.running))]):
             if missing <= 0:
                 break
-            freed = len(victim.block_table) + (victim.id in lacking)
-            if freed:
-                missing -= freed
-                self._preempt(victim, order, "memory")
+            if victim.num_private_blocks or victim.id in lacking:
+                missing -= self._preempt(victim, order, "memory") + (victim.id in lacking)
                 state.num_preempted_this_iteration += 1
 
     def for_rank(self, order: Order, limit: PrefillLimit) -> None:
@@ -61,34 +62,45 @@ class Preempting:
             return
         last = order.running[-1] if order.running else None
         must_run = {s.id for s in order.must_run}
-        if last is None or (not must_run and order.by_arrival and order.waiting[0].id > last.id):
+        if last is None or (not must_run and order.place(order.waiting[0]) > order.place(last)):
             return
-        free_seats = state.sequence_limit - len(state.running)
-        starts = limit.new_sequences if limit.new_sequences is not None else len(order.waiting)
-        wanting = []
-        for sequence in order.waiting:
-            outranks = order.place(sequence) < order.place(last)
-            if sequence.id in must_run or (outranks and starts > 0 and sequence.id not in limit.held):
-                wanting.append(sequence)
-                starts -= sequence.id not in must_run
+        wanting = self._wanting(order, order.place(last), must_run, limit)
         if not wanting:
             return
         first = wanting[0]
-        seats = max(0, len(wanting) - free_seats)
+        seats = max(0, len(wanting) - (state.sequence_limit - len(state.running)))
         first_chunk = min(first.num_pending_tokens, state.token_limit)
         needed = max(self._deciding.reserve(first), state.pool.blocks_for(first_chunk))
+        if first.id not in must_run:
+            needed += limit.keep_free_blocks or 0
         blocks = max(0, needed - state.num_free_blocks)
         if not seats and not blocks:
             return
         shortage = Shortage(
             kind="rank", num_sequences=seats, num_blocks=blocks, waiting_ids=tuple(s.id for s in wanting)
         )
+        may_take_any = any(s.id in must_run for s in wanting)
         for victim in self._eligible(self._ask(order, shortage)):
             if seats <= 0 and blocks <= 0:
                 break
-            if order.place(victim) > order.place(first) or first.id in must_run:
+            if may_take_any or order.place(victim) > order.place(first):
                 seats -= 1
                 blocks -= self._preempt(victim, order, "rank")
+
+    def _wanting(self, order: Order, last: tuple[int, int], must_run: set[int], limit: PrefillLimit) -> list[Sequence]:
+        """Waiting sequences, best first, that may take a seat: those that rank before `last`, or must run."""
+        starts = limit.new_sequences if limit.new_sequences is not None else len(order.waiting)
+        if limit.prompt_tokens == 0 or limit.seconds == 0:
+            starts = 0
+        wanting = []
+        for sequence in takewhile(lambda waiting: order.place(waiting) < last, order.waiting):
+            forced = sequence.id in must_run
+            held = sequence.id in limit.held or self._deciding.sharing.match(sequence).waits
+            if forced or (starts > 0 and not held):
+                wanting.append(sequence)
+                starts -= not forced
+        wanting += (s for s in order.must_run if s in self._state.waiting_queues and order.place(s) > last)
+        return wanting
 
     def tell_clamped(self, clamped: dict[int, int]) -> None:
         """A planner's wishes that free blocks cut short."""

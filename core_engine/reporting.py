@@ -10,8 +10,9 @@ from core_engine.cost import Load
 from core_engine.deciding import Deciding
 from core_engine.executor import Batch
 from core_engine.messages import EngineInfo, IterationStats
+from core_engine.objectives import Attainment
 from core_engine.panel import Panel
-from core_engine.plan import IterationRecord
+from core_engine.plan import IterationRecord, RecordedRow
 from core_engine.request import Sequence
 from core_engine.state import EngineState
 
@@ -19,8 +20,9 @@ from core_engine.state import EngineState
 class Reporting:
     """Watches one iteration after the other; `before`, `executed` and `after` are called in that order."""
 
-    def __init__(self, state: EngineState, panel: Panel) -> None:
+    def __init__(self, state: EngineState, panel: Panel, attainment: Attainment) -> None:
         self._state = state
+        self._attainment = attainment
         self._panel = panel
         self._started_seconds = 0.0
         self._ended_seconds: float | None = None  # None while there was no work in between
@@ -29,18 +31,26 @@ class Reporting:
         self._decodes = Load()
         self._prompts = Load()
         self._previous_preemptions = 0
+        self._rows: tuple[RecordedRow, ...] = ()
+        self._served: dict[str, int] = {}
 
     def before(self, batch: Batch) -> None:
         """Just before the execution: what it will have to do."""
         everything, decodes, prompts = Load(), Load(), Load()
+        served: dict[str, int] = {}
         for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
             computed = sequence.num_computed_tokens
-            part = prompts if sequence.num_tokens - computed > 1 or computed == 0 else decodes
+            new_tokens = computed + num_tokens - max(computed, sequence.max_computed_tokens)
+            if new_tokens > 0:
+                served[sequence.tenant] = served.get(sequence.tenant, 0) + new_tokens
+            part = decodes if _decodes(sequence) else prompts
             part.add(computed, num_tokens)
+        if self._panel.listens("on_iteration_end"):
+            self._rows = tuple(map(_row, batch.sequences, batch.num_query_tokens))
         everything.rows = decodes.rows + prompts.rows + batch.idle_rows
         everything.attention_pairs = decodes.attention_pairs + prompts.attention_pairs
         everything.kv_tokens = decodes.kv_tokens + prompts.kv_tokens
-        self._load, self._decodes, self._prompts = everything, decodes, prompts
+        self._load, self._decodes, self._prompts, self._served = everything, decodes, prompts, served
         self._started_seconds = self._state.clock.now()
 
     def executed(self, batch: Batch, *, learn: bool) -> None:
@@ -81,10 +91,15 @@ class Reporting:
             blocks_free=state.num_free_blocks,
             blocks_cached_idle=state.num_cached_idle_blocks,
             waste_tokens=owned * state.block_size - sum(s.num_computed_tokens for s in state.running),
+            starts=len(started),
+            held=dict(Counter(deciding.held.values())),
+            longest_wait_iterations=state.waiting_queues.longest_waits(state.iteration),
+            served_tokens=self._served,
             preemptions=preemptions,
             memory_shortages=state.shortages,
             policy_faults=faults,
             decision_seconds=decision_seconds,
+            attainment=self._attainment.drain_counts(),
             cost_model_error=cost.error,
         )
 
@@ -102,7 +117,7 @@ class Reporting:
             num_blocks=spec.num_blocks,
             kv_bytes_per_token=spec.kv_bytes_per_token,
             eos_token_ids=spec.eos_token_ids,
-            policies=self._panel.describe(),
+            policies=self._panel.set.names(),
             policy_version=self._panel.version,
             config=config,
         )
@@ -116,7 +131,7 @@ class Reporting:
             started_seconds=self._started_seconds,
             duration_seconds=self._duration_seconds,
             policy_version=self._panel.version,
-            num_tokens={s.id: n for s, n in zip(batch.sequences, batch.num_query_tokens, strict=True)},
+            rows=self._rows,
             prefill_tokens=self._prompts.rows,
             decode_tokens=self._decodes.rows,
             idle_rows=batch.idle_rows,
@@ -130,3 +145,22 @@ class Reporting:
             num_free_blocks=state.num_free_blocks,
             delivered=delivered,
         )
+
+
+def _decodes(sequence: Sequence) -> bool:
+    return sequence.num_tokens - sequence.num_computed_tokens == 1 and sequence.num_computed_tokens > 0
+
+
+def _row(sequence: Sequence, num_tokens: int) -> RecordedRow:
+    computed = sequence.num_computed_tokens
+    return RecordedRow(
+        sequence_id=sequence.id,
+        request_id=sequence.request_id,
+        sample_index=sequence.sample_index,
+        tenant=sequence.tenant,
+        class_name=sequence.class_name,
+        num_computed_tokens=computed,
+        num_tokens=num_tokens,
+        num_new_tokens=max(0, computed + num_tokens - max(computed, sequence.max_computed_tokens)),
+        is_decode=_decodes(sequence),
+    )

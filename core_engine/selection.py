@@ -1,38 +1,66 @@
-"""From the names in a configuration to policy objects: `name:option=value,...` through entry points."""
+"""From the names in a configuration to policy objects: `name:option=value,...` through entry points.
+
+Nothing here trusts a plugin: whatever is wrong with one becomes a ConfigurationError that names it, and
+one that nobody asked for is never imported.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib.metadata
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from core_engine.errors import ConfigurationError
-from core_engine.hookspecs import HOOKSPEC_VERSION, NoOptions
+from core_engine.hookspecs import HOOKSPEC_VERSION, PROJECT, HookSpecs, NoOptions
 
 GROUP = "jitney.policies"
 
 
 class NamedPolicy(NamedTuple):
-    """A policy object and the name it goes by in configuration, logs and metrics."""
+    """A policy object and the name it goes by in configuration, logs and metrics.
+
+    `spec` and `options` are what it was built from, where it was built by name.
+    """
 
     name: str
     policy: Any
+    spec: str = ""
+    options: msgspec.Struct | None = None
 
 
 def available_policies() -> dict[str, importlib.metadata.EntryPoint]:
-    """The entry points of all installed policies, by name; nothing is imported."""
-    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+    """The entry points of all installed policies, by name; nothing is imported.
+
+    Of several with one name our own counts, so that no package can take its place; see `rivals`.
+    """
+    return {name: points[0] for name, points in _installed().items()}
+
+
+def rivals() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """By name: the entry points that are left out because another package has one of that name."""
+    return {name: points[1:] for name, points in _installed().items() if len(points) > 1}
+
+
+def _installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return {name: sorted(points, key=lambda point: not _is_ours(point)) for name, points in found.items()}
 
 
 def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
     """The policies of a configuration, in its order.
 
-    Raises ConfigurationError for an unknown name (with the near ones), a class that doesn't load or
-    wants other hookspecs, a policy named twice, and a wrong option (with its policy, name, value and range).
+    Raises ConfigurationError for an unknown name (with the near ones) or one that two packages claim, a
+    class that doesn't load, isn't a policy or wants other hookspecs, a policy named twice, and a wrong
+    option (with its policy, name, value and range).
     """
-    known = available_policies()
+    if not specs:
+        return []
+    known = _installed()
     built: list[NamedPolicy] = []
     for spec in specs:
         name, _, text = spec.partition(":")
@@ -42,21 +70,35 @@ def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
             raise ConfigurationError(f"there is no policy {name!r}; {hint}")
         if any(name == other.name for other in built):
             raise ConfigurationError(f"policy {name!r} is named twice; give all its options at once")
-        try:
-            policy_class = known[name].load()
-        except Exception as error:
-            raise ConfigurationError(f"policy {name!r} ({known[name].value}) can't be loaded: {error!r}") from error
-        built.append(NamedPolicy(name, build_policy(name, policy_class, text, seed)))
+        point = known[name][0]
+        if len(known[name]) > 1 and not _is_ours(point):
+            claims = " and ".join(map(origin, known[name]))
+            raise ConfigurationError(f"policy {name!r} is offered by {claims}; uninstall all but one of them")
+        options, policy = build_policy(name, load_policy_class(point), text, seed)
+        built.append(NamedPolicy(name, policy, spec, options))
     return built
 
 
-def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> Any:
-    """One policy object from its class and the text of its options."""
-    low, high = getattr(policy_class, "hookspec_range", (HOOKSPEC_VERSION, HOOKSPEC_VERSION))
-    if not low <= HOOKSPEC_VERSION <= high:
-        raise ConfigurationError(
-            f"policy {name!r} needs hookspecs {low} to {high}; this engine has version {HOOKSPEC_VERSION}"
-        )
+def load_policy_class(point: importlib.metadata.EntryPoint) -> Any:
+    """What the entry point leads to; raises ConfigurationError where its import fails in any way."""
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"policy {point.name!r} ({origin(point)}) can't be loaded: {error!r}") from error
+
+
+def origin(point: importlib.metadata.EntryPoint) -> str:
+    """The package of an entry point and what it names there."""
+    package = f"{point.dist.name} {point.dist.version}: " if point.dist is not None else ""
+    return f"{package}{point.value}"
+
+
+def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> tuple[msgspec.Struct, Any]:
+    """The options and the policy object, from its class and the text of its options.
+
+    Raises ConfigurationError.
+    """
+    check_policy_class(name, policy_class)
     options_type = getattr(policy_class, "Options", NoOptions)
     given = parse_options(name, option_text)
     fields = [field.name for field in msgspec.structs.fields(options_type)]
@@ -69,11 +111,50 @@ def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> A
             msgspec.convert({**_required(options_type, given), option: value}, options_type, strict=False)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"policy {name!r}: option {option}={value!r} is wrong: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise ConfigurationError(f"policy {name!r} with {option}={value!r}: {error!r}") from error
     try:
         options = msgspec.convert(given, options_type, strict=False)
-        return policy_class(options, seed)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        return options, policy_class(options, seed)
+    except (msgspec.ValidationError, ValueError) as error:
         raise ConfigurationError(f"policy {name!r} with options {option_text!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"policy {name!r} with options {option_text!r} can't be built: {error!r}") from error
+
+
+def check_policy_class(name: str, policy_class: Any) -> None:
+    """Raise ConfigurationError unless it is a class of policies for hookspecs of this version."""
+    if not isinstance(policy_class, type):
+        raise ConfigurationError(f"policy {name!r} is {policy_class!r:.80}, not a class")
+    stated = getattr(policy_class, "hookspec_range", None)
+    if not (isinstance(stated, tuple) and len(stated) == 2 and all(type(version) is int for version in stated)):
+        raise ConfigurationError(
+            f"policy {name!r} states no range of hookspecs; this engine has version {HOOKSPEC_VERSION}: write "
+            f"hookspec_range = ({HOOKSPEC_VERSION}, {HOOKSPEC_VERSION}) into class {policy_class.__name__}"
+        )
+    low, high = stated
+    if not low <= HOOKSPEC_VERSION <= high:
+        raise ConfigurationError(
+            f"policy {name!r} needs hookspecs {low} to {high}; this engine has version {HOOKSPEC_VERSION}"
+        )
+    options_type = getattr(policy_class, "Options", NoOptions)
+    if not (isinstance(options_type, type) and issubclass(options_type, msgspec.Struct)):
+        raise ConfigurationError(f"policy {name!r}: Options is {options_type!r:.80}, not a msgspec.Struct")
+    unmarked = [hook for hook in hook_names() if hasattr(policy_class, hook) and not _is_marked(policy_class, hook)]
+    if unmarked:
+        raise ConfigurationError(f"policy {name!r}: {', '.join(unmarked)} is not marked with hookimpl")
+    if not hooks_of(policy_class):
+        raise ConfigurationError(f"policy {name!r} answers no hook: mark its methods with hookimpl")
+
+
+def hook_names() -> list[str]:
+    """Every hook that a policy may answer, in the order of the manual."""
+    return [name for name in vars(HookSpecs) if not name.startswith("_")]
+
+
+def hooks_of(policy_class: type) -> list[str]:
+    """The hooks that a class answers."""
+    return [hook for hook in hook_names() if _is_marked(policy_class, hook)]
 
 
 def parse_options(name: str, text: str) -> dict[str, Any]:
@@ -81,16 +162,19 @@ def parse_options(name: str, text: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for item in _split(text):
         option, equals, value = item.partition("=")
-        if not equals or not option.strip():
+        option = option.strip()
+        if not equals or not option:
             raise ConfigurationError(f"policy {name!r}: {item!r} is not option=value")
+        if option in options:
+            raise ConfigurationError(f"policy {name!r}: option {option} is given twice")
         try:
-            options[option.strip()] = msgspec.json.decode(value)
+            options[option] = msgspec.json.decode(value)
         except msgspec.DecodeError:
-            options[option.strip()] = value.strip()
+            options[option] = value.strip()
     return options
 
 
-def _required(options_type: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _required(options_type: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The given values of the fields without a default, so that one field at a time can be tried."""
     return {f.name: given[f.name] for f in msgspec.structs.fields(options_type) if f.required and f.name in given}
 
@@ -107,3 +191,11 @@ def _split(text: str) -> list[str]:
             current += character
     items.append(current)
     return [item for item in items if item.strip()]
+
+
+def _is_marked(policy_class: type, hook: str) -> bool:
+    return hasattr(getattr(policy_class, hook, None), f"{PROJECT}_impl")
+
+
+def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == PROJECT

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections import deque
-from typing import Any
+from collections import Counter, deque
 
 from core_engine.clock import Clock
 from core_engine.config import EngineConfig
@@ -12,6 +11,7 @@ from core_engine.cost import CostModel
 from core_engine.errors import IntegrityError
 from core_engine.executor import ModelSpec
 from core_engine.kv import KVPool
+from core_engine.objectives import Objective
 from core_engine.predict import OutputPredictor
 from core_engine.request import Request, Sequence, Status
 from core_engine.waiting import WaitingQueue, WaitingQueues
@@ -55,6 +55,7 @@ class EngineState:
         self.num_preempted_this_iteration = 0
         self.num_memory_shortages = 0
         self.num_faults = 0
+        self.rescues: Counter[str] = Counter()  # since start, by the rule of the engine that had to step in
         self.anchor_stall = 0  # iterations in a row in which the anchor computed nothing
         self.refused: set[int] = set()  # ids for which the allocator had no block in the last iteration
         self._anchor: tuple[int, int] | None = None  # id, computed tokens, at the end of the last iteration
@@ -126,8 +127,8 @@ class EngineState:
         return {}
 
     @property
-    def class_targets(self) -> dict[str, Any]:
-        return {}
+    def class_targets(self) -> dict[str, Objective]:
+        return self.config.objectives
 
     def get(self, sequence_id: int) -> Sequence | None:
         """The running or waiting sequence of that id."""
@@ -150,16 +151,24 @@ class EngineState:
         """Whether the anchor has gone without progress for so long that it is put first."""
         return self.anchor_stall >= _ANCHOR_PATIENCE
 
-    def watch_anchor(self) -> None:
-        """Notice, at the end of an iteration, whether the anchor computed anything."""
+    def watch_anchor(self, *, any_computed: bool) -> None:
+        """Notice, at the end of an iteration, whether the anchor computed anything.
+
+        One that waits lacks nothing while others that go before it are computed, and end in the iteration they start.
+        """
         anchor = self.anchor()
         current = (anchor.id, anchor.num_computed_tokens) if anchor else None
-        self.anchor_stall = self.anchor_stall + 1 if current and current == self._anchor else 0
+        if current is None or current != self._anchor:
+            self.anchor_stall = 0
+        elif self.running or not any_computed:
+            self.anchor_stall += 1
         self._anchor = current
+        self.rescues["anchor"] += self.anchor_stall == _ANCHOR_PATIENCE
 
     def start(self, sequence: Sequence, num_matched_tokens: int) -> None:
         """WAITING to RUNNING; its first blocks have been granted, the first tokens found computed."""
         self.waiting_queues.remove(sequence)
+        self.rescues["overdue"] += sequence.id in self.protected
         sequence.status = Status.RUNNING
         sequence.num_computed_tokens = sequence.num_matched_tokens = num_matched_tokens
         sequence.start_iteration = self.iteration

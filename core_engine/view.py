@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from core_engine.cost import CostModel
+from core_engine.objectives import Objective
 from core_engine.request import Kind, SamplingParams, Status
 
 
@@ -242,7 +243,7 @@ class EngineView(Protocol):
         """Weight by tenant; 1 where there is none."""
 
     @property
-    def class_targets(self) -> Mapping[str, Any]:
+    def class_targets(self) -> Mapping[str, Objective]:
         """Objectives by class; empty where none are configured."""
 
     def get(self, sequence_id: int) -> SequenceView | None:

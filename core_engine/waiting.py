@@ -37,6 +37,10 @@ class WaitingQueue:
         self.num_tokens -= sequence.num_tokens
         self._window = None
 
+    def place(self, sequence: Sequence) -> int:
+        """Its place in the queue, from 1."""
+        return int(self._sequences.bisect_left(sequence.id)) + 1
+
     def window(self) -> list[Sequence]:
         """The first `window` sequences; the same list until the queue changes."""
         if self._window is None:
@@ -113,6 +117,14 @@ class WaitingQueues:
         """The waiting sequence of that id."""
         entry = self._entries.get(sequence_id)
         return entry[1] if entry else None
+
+    def longest_waits(self, iteration: int) -> dict[str, int]:
+        """By class, for how many iterations the first of its queues have waited."""
+        longest: dict[str, int] = {}
+        for (class_name, _), queue in self.queues.items():
+            since, _ = self._entries[next(iter(queue)).id]
+            longest[class_name] = max(longest.get(class_name, 0), iteration - since)
+        return longest
 
     def overdue(self, iteration: int, max_wait_iterations: int, at_most: int) -> list[Sequence]:
         """Up to `at_most` of those that have waited that long, longest first."""

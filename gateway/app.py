@@ -13,6 +13,7 @@ from litestar.types import ASGIApp
 from gateway.auth import KEYLESS_PATHS, ApiKeys
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
+from gateway.routes.admin import admin_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
 from gateway.routes.models import model_routes
@@ -34,6 +35,7 @@ class GatewayPlugin(InitPluginProtocol):
             *model_routes(gateway),
             *token_routes(gateway),
             *health_routes(gateway),
+            *(admin_routes(gateway) if gateway.settings.admin_key else ()),
         ]
         app_config.exception_handlers = {Exception: _answer_error, HTTPException: _answer_error}
         app_config.openapi_config = None
@@ -46,9 +48,12 @@ def build_app(gateway: Gateway) -> ASGIApp:
     """The whole application, to be served by any ASGI server."""
     settings = gateway.settings
     open_paths = KEYLESS_PATHS | ({"/metrics"} if settings.public_metrics else set())
-    return Edge(
-        Litestar(plugins=[GatewayPlugin(gateway)]), settings, ApiKeys(settings.api_keys, keyless_paths=open_paths)
+    keys = ApiKeys(
+        tuple(key.key for key in settings.keys),
+        admin_key=settings.admin_key,
+        keyless_paths=open_paths,
     )
+    return Edge(Litestar(plugins=[GatewayPlugin(gateway)]), settings, keys)
 
 
 def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -12,11 +12,17 @@ from gateway.errors import ApiError
 KEYLESS_PATHS = frozenset({"/health", "/ready"})
 
 
-class ApiKeys:
-    """The keys that open the server; with none, everything is open."""
+ADMIN_PATH = "/admin/"
 
-    def __init__(self, keys: tuple[str, ...], *, keyless_paths: frozenset[str] = KEYLESS_PATHS) -> None:
+
+class ApiKeys:
+    """The keys that open the server; with none, everything is open but what the admin key guards."""
+
+    def __init__(
+        self, keys: tuple[str, ...], *, admin_key: str | None = None, keyless_paths: frozenset[str] = KEYLESS_PATHS
+    ) -> None:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._admin_digests = [] if admin_key is None else [hashlib.sha256(admin_key.encode()).digest()]
         self._keyless_paths = keyless_paths
 
     def __bool__(self) -> bool:
@@ -24,15 +30,28 @@ class ApiKeys:
 
     def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         """Raise a 401 unless the path is open or the headers carry a key; `path` is already normalised."""
-        if not self._digests or path in self._keyless_paths:
+        known = self._admin_digests if path.startswith(ADMIN_PATH) else self._digests
+        if not known or path in self._keyless_paths:
             return
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not token.strip():
+        token = bearer_token(headers)
+        if token is None:
             raise _unauthorized("You didn't provide an API key: send it as `Authorization: Bearer KEY`.")
-        digest = hashlib.sha256(token.strip()).digest()
+        digest = hashlib.sha256(token).digest()
         # Every key is compared, so that the time taken doesn't tell which one came close.
-        if not sum(hmac.compare_digest(digest, known) for known in self._digests):
+        if not sum(hmac.compare_digest(digest, key) for key in known):
             raise _unauthorized("Incorrect API key provided.")
+
+
+def bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key that was sent, if any."""
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    return token.strip() or None if scheme.lower() == b"bearer" else None
+
+
+def api_key(headers: Mapping[str, str]) -> str | None:
+    """The same from decoded headers, for whoever wants to know whose it is."""
+    token = bearer_token({b"authorization": headers.get("authorization", "").encode("latin-1", "replace")})
+    return None if token is None else token.decode("latin-1")
 
 
 def _unauthorized(message: str) -> ApiError:

@@ -64,7 +64,7 @@ class ChatOperation:
             num_samples=fields.n or 1,
             stops=fields.stops,
             skip_special_tokens=fields.skip_special_tokens is not False,
-            priority=fields.priority or 0,
+            priority=fields.priority,
             cache_salt=fields.cache_salt or "",
         )
 

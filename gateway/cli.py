@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.commands.bench import bench
+from gateway.commands.policies import policies
 from gateway.commands.serve import serve
 
 
@@ -16,3 +17,4 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(bench)
+main.add_command(policies)

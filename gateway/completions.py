@@ -62,7 +62,7 @@ class CompletionOperation:
             num_samples=num_samples,
             stops=fields.stops,
             skip_special_tokens=fields.skip_special_tokens is not False,
-            priority=fields.priority or 0,
+            priority=fields.priority,
             cache_salt=fields.cache_salt or "",
         )
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from core_engine import EngineClient, Outcome, Request, SamplingParams, SequenceOutput, Ticket
+from core_engine import Caller, EngineClient, Outcome, Request, SamplingParams, SequenceOutput, Ticket
 from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece
 from gateway.errors import ApiError, limit_headers
@@ -29,7 +29,7 @@ class GenerationPlan:
     num_samples: int
     stops: list[str]
     skip_special_tokens: bool
-    priority: int
+    priority: int | None
     cache_salt: str
 
     @property
@@ -37,8 +37,9 @@ class GenerationPlan:
         """Tokens of all prompts, each counted once."""
         return sum(map(len, self.prompts))
 
-    def engine_requests(self) -> list[Request]:
+    def engine_requests(self, caller: Caller) -> list[Request]:
         """One request to the engine for each prompt."""
+        class_name, priority = caller.place(self.priority)
         return [
             Request(
                 id=f"{self.id}-{number}",
@@ -46,7 +47,10 @@ class GenerationPlan:
                 prompt_token_ids=prompt,
                 sampling=self.sampling,
                 n=self.num_samples,
-                priority=self.priority,
+                tenant=caller.tenant,
+                class_name=class_name,
+                priority=priority,
+                weight=caller.weight,
                 cache_salt=self.cache_salt,
             )
             for number, prompt in enumerate(self.prompts)
@@ -59,11 +63,20 @@ class Generation:
     Choices are numbered `prompt * num_samples + sample`. A plan for no new tokens never reaches the engine.
     """
 
-    def __init__(self, client: EngineClient, text_model: TextModel, plan: GenerationPlan, span: RequestSpan) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        text_model: TextModel,
+        plan: GenerationPlan,
+        span: RequestSpan,
+        caller: Caller,
+    ) -> None:
         self.plan = plan
+        self._caller = caller
         self._client = client
         self._span = span
         self._tickets: dict[int, Ticket] = {}
+        self._cached_tokens: dict[int, int] = {}  # by prompt
         self._choices = [
             ChoiceText(
                 text_model,
@@ -99,14 +112,14 @@ class Generation:
         return Usage.of(
             self.plan.num_prompt_tokens,
             sum(choice.num_tokens for choice in self._choices),
-            sum(outcome.num_cached_tokens for outcome in self.outcomes if outcome is not None),
+            sum(self._cached_tokens.values()),
         )
 
     async def start(self) -> None:
         """Submit every prompt; returns once all are accepted, raises what the engine says if one isn't."""
         if self.plan.sampling.max_tokens == 0:
             return
-        requests = self.plan.engine_requests()
+        requests = self.plan.engine_requests(self._caller)
         self._span.submitted()
         async with asyncio.TaskGroup() as group:
             submissions = [group.create_task(self._submit(number, request)) for number, request in enumerate(requests)]
@@ -136,6 +149,8 @@ class Generation:
                 self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
                 for output in outputs:
                     self._check(output)
+                    if output.sample_index == 0:  # the others share what the first computes
+                        self._cached_tokens[number] = output.num_cached_tokens
                     piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
                     if piece is not None:
                         yield piece

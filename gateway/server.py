@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
-from core_engine import ConfigurationError, EngineClient, EngineConfig, EngineUnavailable, ModelError
+from core_engine import Callers, ConfigurationError, EngineClient, EngineConfig, EngineUnavailable, ModelError
 from core_engine.text import load_text_model
 from gateway.app import build_app
 from gateway.cors import is_loopback_host
@@ -40,7 +40,7 @@ async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
         telemetry.start()
         cleanup.callback(telemetry.shutdown)
         client.listeners.append(telemetry.observe)
-        gateway = Gateway(settings, client, telemetry)
+        gateway = Gateway(settings, client, telemetry, Callers(config.policies, settings.keys))
         cleanup.callback(gateway.workers.close)
         server = _Server(_server_config(gateway))
         lifecycle = Lifecycle(gateway, server)
@@ -169,5 +169,5 @@ def _log_listening(listener: socket.socket, config: EngineConfig, settings: Gate
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     logger.info("listening on http://%s:%d, loading %s", shown, port, config.model)
-    if not settings.api_keys and not is_loopback_host(host):
+    if not settings.keys and not is_loopback_host(host):
         logger.warning("anybody who reaches %s can use this server: set --api-key to change that", shown)

@@ -9,6 +9,7 @@ from typing import Any
 from litestar import Request
 from litestar.response.base import ASGIResponse
 
+from gateway.auth import api_key
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ClientDisconnected, to_api_error
 from gateway.generation import Generation
@@ -16,6 +17,7 @@ from gateway.operation import Operation, Writer, wants_usage
 from gateway.responses import json_response
 from gateway.state import Gateway
 from gateway.stream import DONE, EventStream, frame
+from gateway.timing import server_timing
 
 
 async def respond(gateway: Gateway, operation: Operation, request: Request[Any, Any, Any]) -> ASGIResponse:
@@ -45,6 +47,7 @@ class Exchange:
         self._operation = operation
         self._serving = gateway.serving()
         self._serving.require_model(fields.model)
+        self._caller = gateway.callers.identify(headers, api_key(headers))
         self._generation: Generation | None = None
         self._writer: Writer | None = None
         self._ended = False
@@ -67,15 +70,16 @@ class Exchange:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the answer."""
-        return {} if self._generation is None else self._generation.limit_headers
+        """Headers of the answer; of a whole one also where its time went, which no stream can know at its start."""
+        generation = self._generation
+        return {} if generation is None else generation.limit_headers | server_timing(generation.outcomes)
 
     async def begin(self) -> tuple[Generation, Writer]:
         """Check the request and have the engine accept it."""
         serving = self._serving
         plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
         self._writer = self._operation.writer(plan, serving)
-        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span)
+        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span, self._caller)
         await self._generation.start()
         return self._generation, self._writer
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from core_engine import EngineClient, EngineInfo
+from core_engine import Callers, EngineClient, EngineInfo
 from core_engine.text import TextModel
 from gateway.errors import ApiError
 from gateway.settings import GatewaySettings
@@ -43,8 +43,15 @@ class Gateway:
     `text_model` is set once the model's files are there; `draining` by the first signal to stop.
     """
 
-    def __init__(self, settings: GatewaySettings, client: EngineClient, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        client: EngineClient,
+        telemetry: Telemetry,
+        callers: Callers | None = None,
+    ) -> None:
         self.settings = settings
+        self.callers = callers or Callers((), settings.keys)
         self.client = client
         self.telemetry = telemetry
         self.workers = TextWorkers(settings.text_workers, settings.max_waiting_texts)

@@ -57,8 +57,8 @@ class KVPool:
 
         False where the pool or the allocator has not that many; what it granted is returned.
         """
-        if num_blocks > self.num_free_blocks:
-            return False
+        if num_blocks <= 0 or num_blocks > self.num_free_blocks:
+            return num_blocks <= 0
         granted = self._allocate(num_blocks)
         if len(granted) < num_blocks and self.num_free_blocks == self.num_blocks - len(sequence.block_table):
             # Nobody else holds a block, so no fragmentation can explain the refusal.
@@ -79,9 +79,9 @@ class KVPool:
         if not hashes or self._memory is None:
             return []
         try:
-            blocks = self._memory.match(hashes)
-            right = all(self._content[block] == digest for block, digest in zip(blocks, hashes, strict=False))
-            fault = None if right and len(blocks) <= len(hashes) else f"match answered wrong blocks: {blocks!r:.80}"
+            blocks = list(self._memory.match(hashes))
+            right = len(blocks) <= len(hashes) and all(map(self._contains, blocks, hashes))
+            fault = None if right else f"match answered wrong blocks: {blocks!r:.80}"
         except Exception as error:
             fault = f"match raised {error!r}"
         if fault is None:
@@ -102,11 +102,16 @@ class KVPool:
         self.num_free_blocks -= len(idle)
         self.num_idle_blocks -= sum(self._content[block] is not None for block in idle)
         sequence.block_table.extend(blocks)
-        if idle and self._memory is not None:
-            try:
-                self._memory.reuse(idle)
-            except Exception as error:
-                self._replace_allocator(f"reuse raised {error!r}")
+        if not idle:
+            return
+        if self._memory is None:
+            # The allocator that knew the contents has been replaced since the match by one that takes them for free.
+            self._use(self._free_list())
+            return
+        try:
+            self._memory.reuse(idle)
+        except Exception as error:
+            self._replace_allocator(f"reuse raised {error!r}")
 
     def publish(self, sequence: Sequence, first: int, last: int) -> None:
         """The sequence's blocks `first .. last - 1` are full of prompt tokens now: let others find them."""
@@ -121,20 +126,26 @@ class KVPool:
 
     def release(self, sequence: Sequence) -> int:
         """Let go of all blocks of the sequence; returns how many became free."""
+        return self.shrink(sequence, 0)
+
+    def shrink(self, sequence: Sequence, num_blocks: int) -> int:
+        """Let go of all blocks but the first `num_blocks`; returns how many became free."""
         freed = []
-        for block in sequence.block_table:
+        for block in sequence.block_table[num_blocks:]:
             holders = self._holders[block]
             holders.remove(sequence)
+            if holders:
+                sequence.num_shared_blocks -= 1
             if len(holders) == 1:
                 holders[0].num_shared_blocks -= 1
             if not holders:
                 freed.append(block)
                 self.num_idle_blocks += self._content[block] is not None
-        sequence.block_table = []
-        sequence.num_shared_blocks = 0
-        self.num_free_blocks += len(freed)
+        del sequence.block_table[num_blocks:]
+        num_freed = len(freed)
+        self.num_free_blocks += num_freed
         self._give_back(freed)
-        return len(freed)
+        return num_freed
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         """Raise IntegrityError unless the holders of each block are the running sequences with it in their table."""
@@ -146,6 +157,8 @@ class KVPool:
                 found[block].append(sequence)
         shared: Counter[int] = Counter()
         for block, (holders, owners) in enumerate(zip(self._holders, found, strict=True)):
+            if len(owners) < 2 and holders == owners:
+                continue
             if sorted(s.id for s in holders) != sorted(s.id for s in owners):
                 raise IntegrityError(f"block {block} is held by {holders}, but in the tables of {owners}")
             if len(owners) > 1:
@@ -202,9 +215,15 @@ class KVPool:
         except Exception as error:
             self._replace_allocator(f"release raised {error!r}")
 
+    def _contains(self, block: object, digest: bytes) -> bool:
+        return type(block) is int and 0 <= block < self.num_blocks and self._content[block] == digest
+
+    def _free_list(self) -> FreeListAllocator:
+        return FreeListAllocator.over([block for block, holders in enumerate(self._holders) if not holders])
+
     def _replace_allocator(self, reason: str) -> None:
         _log.error("block allocator %s is replaced by a free list: %s", type(self._allocator).__name__, reason)
-        self._use(FreeListAllocator.over([b for b, holders in enumerate(self._holders) if not holders]))
+        self._use(self._free_list())
         self._content = [None] * self.num_blocks
         self.num_idle_blocks = 0
         self._on_fault(reason)

@@ -8,7 +8,20 @@ from collections.abc import Callable
 
 from core_engine.config import EngineConfig
 from core_engine.errors import EngineDied, EngineUnavailable, InvalidRequest, Overloaded
-from core_engine.messages import Accepted, Cancel, EngineInfo, FromEngine, IterationOutput, Rejected, Submit
+from core_engine.messages import (
+    Accepted,
+    Answer,
+    Cancel,
+    DescribePolicies,
+    DescribeRequest,
+    EngineInfo,
+    FromEngine,
+    IterationOutput,
+    Query,
+    Rejected,
+    Submit,
+    SwapPolicies,
+)
 from core_engine.request import Request
 from core_engine.service.supervisor import Patience, State, Supervisor
 from core_engine.service.ticket import Ticket
@@ -28,6 +41,8 @@ class EngineClient:
         self._max_unanswered = max_unanswered
         self._unanswered: dict[str, asyncio.Future[Ticket]] = {}
         self._tickets: dict[str, Ticket] = {}
+        self._queries: dict[int, asyncio.Future[Answer]] = {}
+        self._num_queries = 0
         self._longest_iteration_seconds = 0.0
         self._changed = asyncio.Event()
         self._supervisor = Supervisor(
@@ -119,6 +134,24 @@ class EngineClient:
             self._abandon(request.id)
             raise
 
+    async def ask(self, question: SwapPolicies | DescribePolicies | DescribeRequest) -> Answer:
+        """Ask what an operator may ask; the answer comes between two iterations.
+
+        Raises EngineUnavailable where no engine is ready, EngineDied where it ends before it answers.
+        """
+        if self.state != "ready":
+            raise EngineUnavailable(self._why_unavailable())
+        self._num_queries += 1
+        number = self._num_queries
+        if not self._supervisor.send(Query(self._supervisor.epoch, number, question)):
+            raise EngineDied("the engine process has just ended")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queries[number] = answer
+        try:
+            return await answer
+        finally:
+            self._queries.pop(number, None)
+
     def _abandon(self, request_id: str) -> None:
         """Cancel a request whose submitter no longer waits for the answer."""
         if self._unanswered.pop(request_id, None) is not None:
@@ -152,6 +185,10 @@ class EngineClient:
     def _hear(self, message: FromEngine) -> None:
         if isinstance(message, IterationOutput):
             self._route(message)
+        elif isinstance(message, Answer):
+            answer = self._queries.get(message.number)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
         for listener in self.listeners:
             try:
                 listener(message)
@@ -187,9 +224,10 @@ class EngineClient:
         """Tell everyone who waits that the engine has ended."""
         unanswered, self._unanswered = self._unanswered, {}
         tickets, self._tickets = self._tickets, {}
-        for answer in unanswered.values():
-            if not answer.done():
-                answer.set_exception(EngineDied(reason))
+        waiting: list[asyncio.Future[Ticket] | asyncio.Future[Answer]] = [*unanswered.values(), *self._queries.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(EngineDied(reason))
         for ticket in tickets.values():
             ticket.die(reason)
 

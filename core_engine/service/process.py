@@ -16,8 +16,18 @@ import msgspec
 from core_engine.engine import Engine
 from core_engine.errors import ConfigurationError, ModelError
 from core_engine.loading import load_executor, prepare_model
-from core_engine.messages import Cancel, EngineFailed, EngineReady, IterationOutput, ModelPrepared, Shutdown, Submit
+from core_engine.messages import (
+    Cancel,
+    EngineFailed,
+    EngineReady,
+    IterationOutput,
+    ModelPrepared,
+    Query,
+    Shutdown,
+    Submit,
+)
 from core_engine.service.lifeline import end_with_parent
+from core_engine.service.operator import Operator
 from core_engine.service.protocol import EngineLink, Start, read_start
 
 _IDLE_WAIT_SECONDS = 0.002  # between iterations in which policies let nothing run
@@ -49,14 +59,17 @@ def main() -> None:
 
 def serve(engine: Engine, link: EngineLink) -> None:
     """Run one iteration after another while there is work, wait for a message while there is none."""
+    operator = Operator(engine)
     pause: float | None = None
     while True:
         if pause != 0:
             link.wait(pause)
-        if not _take_in(engine, link):
+        if not _take_in(engine, link, operator):
             return
+        for answer in operator.finished():
+            link.send(answer)
         if not engine.has_work:
-            pause = None
+            pause = _IDLE_WAIT_SECONDS if operator.is_busy else None
             continue
         output = engine.step()
         link.send(output)
@@ -81,7 +94,7 @@ def _load(start: Start, link: EngineLink) -> Engine | None:
     return engine
 
 
-def _take_in(engine: Engine, link: EngineLink) -> bool:
+def _take_in(engine: Engine, link: EngineLink, operator: Operator) -> bool:
     """Hand every message that has arrived to the engine; False when it is to shut down."""
     while (message := link.receive()) is not None:
         if message.epoch != engine.epoch:
@@ -91,6 +104,9 @@ def _take_in(engine: Engine, link: EngineLink) -> bool:
                 engine.submit(message.request)
             case Cancel():
                 engine.cancel(message.request_id)
+            case Query():
+                if (answer := operator.take(message)) is not None:
+                    link.send(answer)
             case Shutdown():
                 return False
     return True

@@ -86,4 +86,5 @@ def _merge(outputs: list[SequenceOutput]) -> SequenceOutput:
         last.finish_reason,
         last.stop_token_id,
         last.error,
+        last.num_cached_tokens,
     )

@@ -6,6 +6,9 @@ import json
 
 import click
 
+from gateway.commands.bench_policies import policies
+from gateway.commands.bench_soak import soak
+
 
 @click.group()
 def bench() -> None:
@@ -21,3 +24,7 @@ def scheduler(as_json: bool, iterations: int) -> None:
 
     report = run_scheduler_bench(iterations)
     click.echo(json.dumps(report, indent=2) if as_json else render_scheduler_bench(report))
+
+
+bench.add_command(policies)
+bench.add_command(soak)

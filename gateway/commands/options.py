@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,3 +32,23 @@ def read_keys(path: Path) -> list[str]:
     """Keys of a file, one a line; empty lines and those that begin with # are left out."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """The options of a TOML file, by name; an unknown one is refused with the near ones. No file: none."""
+    if path is None:
+        return {}
+    from core_engine import EngineConfig
+    from gateway.settings import GatewaySettings
+
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path.name} is not TOML: {error}") from error
+    known = (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see `jitney serve --help`"
+            raise click.UsageError(f"{path.name}: there is no option {name!r}; {hint}")
+    return options

@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from gateway.commands.options import Size, read_keys
+from gateway.commands.options import Size, read_config, read_keys
 
 
 @click.command()
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file with any of these options (`token_limit = 512`), [objectives.CLASS] and [[keys]].",
+)
 @click.option("--model", help="A directory, a .gguf file, a hub id or `smollm2`, the default.")
 @click.option("--served-model-name", help="The name clients use; default: the model's own.")
 @click.option("--host", help="Address to listen on [127.0.0.1].")
@@ -35,20 +42,20 @@ from gateway.commands.options import Size, read_keys
 @click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="Repeatable.")
 @click.option("--max-policy-faults", type=int, help="A policy with more faults in the window is retired [3].")
 @click.option("--fault-window-iterations", type=int, help="The window of that count [1000].")
+@click.option("--probation-iterations", type=int, help="After a swap, with a way back [1000].")
 @click.option("--strict", is_flag=True, default=None, help="Stop at a policy's fault instead of falling back.")
 @click.option("--check-integrity", is_flag=True, default=None, help="Audit the KV pool after every iteration.")
 @click.option("--seed", type=int, help="For requests without one; default: drawn at start.")
-@click.option("--api-key", "keys", multiple=True, help="A key that clients must send; repeatable.")
+@click.option("--api-key", "api_keys", multiple=True, help="A key that clients must send; repeatable.")
 @click.option(
     "--api-key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="More keys, one a line."
 )
+@click.option("--admin-key", help="Opens /admin; without one there is none.")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may ask; repeatable; * for any.")
 @click.option("--public-metrics", is_flag=True, default=None, help="Serve /metrics without a key.")
 @click.option("--drain-seconds", type=float, help="Time for running requests after the first signal to stop [30].")
 def serve(**options: Any) -> None:
     """Serve a model to OpenAI clients."""
-    import msgspec
-
     from core_engine import ConfigurationError, EngineConfig
     from gateway.server import serve as run
     from gateway.settings import GatewaySettings
@@ -57,8 +64,10 @@ def serve(**options: Any) -> None:
     logging.getLogger("jitney").setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about clients
     try:
-        settings = msgspec.convert(_gateway_options(options), GatewaySettings)
-        config = msgspec.convert({name: value for name, value in options.items() if value is not None}, EngineConfig)
+        given = read_config(options.pop("config_file")) | _given(options)
+        of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}
+        settings = msgspec.convert(of_gateway, GatewaySettings)
+        config = msgspec.convert(given, EngineConfig)
         status = _run(run(config, settings))
     except msgspec.ValidationError as error:
         raise click.UsageError(_readable(str(error))) from error
@@ -67,25 +76,29 @@ def serve(**options: Any) -> None:
     sys.exit(status)
 
 
-def _gateway_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the gateway's options out of all options, leaving the engine's."""
-    names = ("host", "port", "public_metrics", "drain_seconds")
-    taken = {name: value for name in names if (value := options.pop(name)) is not None}
-    keys, path = options.pop("keys"), options.pop("api_key_file")
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the command line that were given, under the names of the settings."""
+    from core_engine import KeyConfig
+
+    keys, path = options.pop("api_keys"), options.pop("api_key_file")
     found = [*keys, *(read_keys(path) if path else ())]
     if any(not key.strip() for key in found) or (path and not found):
         raise click.UsageError("an API key is empty, or the file of keys has none")
-    taken["api_keys"] = found
-    if origins := options.pop("cors_origins"):
-        taken["cors_origins"] = origins
-    return taken
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    if found:
+        given["keys"] = [msgspec.to_builtins(KeyConfig.plain(key)) for key in found]
+    return given
 
 
 def _readable(text: str) -> str:
     """An error of a struct as one of the command line."""
     problem, _, path = text.partition(" - at `$.")
-    option = path.rstrip("`").replace("_", "-").removesuffix("-bytes")
-    return f"--{option}: {problem[:1].lower()}{problem[1:]}" if option else text
+    path = path.rstrip("`")
+    if not path:
+        return text
+    only_in_a_file = "[" in path or "." in path
+    option = path if only_in_a_file else "--" + path.replace("_", "-").removesuffix("-bytes")
+    return f"{option}: {problem[:1].lower()}{problem[1:]}"
 
 
 def _run(work: Any) -> int:

@@ -21,9 +21,12 @@ MODEL_LIBRARIES = ("torch", "transformers", "safetensors", "gguf", "huggingface_
 SERVER_LIBRARIES = ("litestar", "uvicorn", "opentelemetry", "prometheus_client")
 FOR_POLICIES = (
     "core_engine.budget",
+    "core_engine.callers",
+    "core_engine.classes",
     "core_engine.cost",
     "core_engine.hookspecs",
     "core_engine.kv",
+    "core_engine.lab.journal",
     "core_engine.messages",
     "core_engine.plan",
     "core_engine.request",

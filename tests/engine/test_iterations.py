@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ def make_request(name: str, prompt: int = 10, output: int = 4, **fields: Any) ->
     return Request(
         id=name,
         model="simulated",
-        prompt_token_ids=list(range(1, prompt + 1)),
+        prompt_token_ids=[(zlib.crc32(name.encode()) + i) % 990 for i in range(prompt)],
         sampling=SamplingParams(max_tokens=output, temperature=0, ignore_eos=True),
         **fields,
     )

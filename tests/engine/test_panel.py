@@ -8,6 +8,7 @@ from core_engine.clock import VirtualClock
 from core_engine.errors import ConfigurationError
 from core_engine.hookspecs import hookimpl
 from core_engine.panel import BadAnswer, Panel, PolicyFault
+from core_engine.policy_set import PolicySet
 from core_engine.selection import NamedPolicy
 
 
@@ -40,7 +41,8 @@ class Listens:
 
 def panel(*policies: Any, defaults: Any = (), **options: Any) -> Panel:
     named = [NamedPolicy(f"p{i}", policy) for i, policy in enumerate(policies)]
-    return Panel(named, [NamedPolicy(f"d{i}", d) for i, d in enumerate(defaults)], VirtualClock(), **options)
+    behind = [NamedPolicy(f"d{i}", default) for i, default in enumerate(defaults)]
+    return Panel(PolicySet(named, behind), VirtualClock(), **options)
 
 
 def positive(answer: Any) -> Any:
@@ -65,9 +67,9 @@ def test_defaults_are_asked_last() -> None:
 
 def test_naming_a_default_replaces_it() -> None:
     mine, builtin = Ranks(5), Ranks(1)
-    asked = Panel([NamedPolicy("fcfs", mine)], [NamedPolicy("fcfs", builtin)], VirtualClock())
+    asked = Panel(PolicySet([NamedPolicy("fcfs", mine)], [NamedPolicy("fcfs", builtin)]), VirtualClock())
     assert asked.ask_one("rank_sequences", positive, None) == 50
-    assert asked.describe()["rank_sequences"] == ["fcfs"]
+    assert asked.set.names()["rank_sequences"] == ["fcfs"]
 
 
 def test_zero_and_empty_are_answers() -> None:
@@ -100,6 +102,10 @@ def test_strict_raises_and_names_the_culprit() -> None:
         panel(Ranks(RuntimeError("boom")), strict=True).ask_one("rank_sequences", positive, None)
 
 
+def still_asked(panel: Panel) -> list[str]:
+    return panel.set.names()["rank_sequences"]
+
+
 class TestRetirement:
     def asked(self, policy: Ranks, iterations: list[int], **options: Any) -> Panel:
         found = panel(policy, Ranks(1), **options)
@@ -112,24 +118,23 @@ class TestRetirement:
         policy = Ranks(-1)
         found = self.asked(policy, [1, 2, 3, 4, 5])
         assert policy.asked == 4
-        assert found.retired == ["p0"]
+        assert still_asked(found) == ["p1"]
         assert found.version == 2
-        assert found.describe()["rank_sequences"] == ["p1"]
 
     def test_not_after_three(self) -> None:
         found = self.asked(Ranks(-1), [1, 2, 3])
-        assert found.retired == []
+        assert still_asked(found) == ["p0", "p1"]
         assert found.version == 1
 
     def test_not_when_they_are_far_apart(self) -> None:
         policy = Ranks(-1)
-        assert self.asked(policy, [1, 400, 800, 1200, 1600, 2000, 2400]).retired == []
+        assert still_asked(self.asked(policy, [1, 400, 800, 1200, 1600, 2000, 2400])) == ["p0", "p1"]
         assert policy.asked == 7
 
     def test_bounds_are_configurable(self) -> None:
-        assert self.asked(Ranks(-1), [1], max_faults=0).retired == ["p0"]
-        assert self.asked(Ranks(-1), [1, 3, 5], max_faults=1, window=2).retired == []
-        assert self.asked(Ranks(-1), [1, 2], max_faults=1, window=2).retired == ["p0"]
+        assert still_asked(self.asked(Ranks(-1), [1], max_faults=0)) == ["p1"]
+        assert still_asked(self.asked(Ranks(-1), [1, 3, 5], max_faults=1, window=2)) == ["p0", "p1"]
+        assert still_asked(self.asked(Ranks(-1), [1, 2], max_faults=1, window=2)) == ["p1"]
 
     def test_never_of_a_default(self) -> None:
         default = Ranks(-1)
@@ -137,7 +142,7 @@ class TestRetirement:
         for _ in range(10):
             found.ask_one("rank_sequences", positive, None)
         assert default.asked == 10
-        assert found.retired == []
+        assert still_asked(found) == ["d0"]
 
     def test_of_one_that_raises_while_it_is_told(self) -> None:
         listener = Listens(raises=True)

@@ -7,6 +7,7 @@ import pytest
 
 from core_engine.config import EngineConfig
 from core_engine.errors import ConfigurationError
+from core_engine.hookspecs import hookimpl
 from core_engine.selection import available_policies, build_policies, build_policy, parse_options
 from core_engine.testkit import simulated_engine
 from plugins.orca import Orca, OrcaOptions
@@ -20,6 +21,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Policy:
     Options = Options
+    hookspec_range = (1, 1)
 
     def __init__(self, options: Options, seed: int) -> None:
         if options.action == "explode":
@@ -27,12 +29,16 @@ class Policy:
         self.options = options
         self.seed = seed
 
+    @hookimpl
+    def reserve_blocks(self) -> int:
+        return 0
+
 
 def test_all_of_ours_are_found_by_name() -> None:
     ours = {"fcfs", "stall_free", "last_in", "paged", "queue_limit", "orca", "static_batch"}
     assert ours <= set(available_policies())
     built = build_policies(tuple(sorted(ours)), 7)
-    assert [name for name, _ in built] == sorted(ours)
+    assert [policy.name for policy in built] == sorted(ours)
 
 
 def test_options_are_typed() -> None:
@@ -42,7 +48,7 @@ def test_options_are_typed() -> None:
 
 
 def test_the_policy_gets_its_seed() -> None:
-    assert build_policy("mine", Policy, "", 42).seed == 42
+    assert build_policy("mine", Policy, "", 42)[1].seed == 42
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ class FakeTicket:
             finish_reason=None if not last else "error" if self._script.error else "stop" if stopped else "length",
             stop_token_id=new[-1] if stopped else None,
             error=self._script.error if last else None,
+            num_cached_tokens=self._script.cached_tokens,
         )
 
     def _logprobs(self, token: int, index: int, top: int) -> TokenLogprobs:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from core_engine import KeyConfig
 from core_engine.text import TextModel
 from gateway.auth import ApiKeys
 from gateway.cors import CorsRule
@@ -19,7 +20,13 @@ ELSEWHERE, HERE = "https://chat.example.com", "http://localhost:3000"
 
 @pytest.fixture(scope="module")
 def guarded(text_model: TextModel) -> Iterator[RunningGateway]:
-    with running_gateway(text_model, api_keys=(KEY, "sk-second")) as running:
+    with running_gateway(
+        text_model,
+        keys=(
+            KeyConfig.plain(KEY),
+            KeyConfig.plain("sk-second"),
+        ),
+    ) as running:
         yield running
 
 
@@ -62,7 +69,7 @@ def test_a_key_is_needed_before_the_body_is_read(guarded: RunningGateway) -> Non
 
 
 def test_metrics_can_be_public(text_model: TextModel) -> None:
-    with running_gateway(text_model, api_keys=(KEY,), public_metrics=True) as running:
+    with running_gateway(text_model, keys=(KeyConfig.plain(KEY),), public_metrics=True) as running:
         assert running.http.get("/metrics").status_code == 200
         assert running.http.get("/version").status_code == 401
 
@@ -137,7 +144,7 @@ def test_programs_send_no_origin_and_get_no_headers(server: RunningGateway) -> N
 
 
 def test_the_operator_can_name_origins(text_model: TextModel) -> None:
-    with running_gateway(text_model, api_keys=(KEY,), cors_origins=(ELSEWHERE + "/",)) as running:
+    with running_gateway(text_model, keys=(KeyConfig.plain(KEY),), cors_origins=(ELSEWHERE + "/",)) as running:
         assert preflight(running, ELSEWHERE)[1]["access-control-allow-origin"] == ELSEWHERE
         assert preflight(running, HERE)[0] == 403
 

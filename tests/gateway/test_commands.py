@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from core_engine import EngineConfig
 from core_engine.lab.bench import Scenario
 from gateway.cli import main
-from gateway.commands.options import Size, read_keys
+from gateway.commands.options import Size, read_config, read_keys
 from gateway.commands.serve import serve
 from tests.support.tiny_model import write_tiny_model
 
@@ -46,7 +46,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_every_engine_option_can_be_given() -> None:
     options = {parameter.name for parameter in serve.params}
-    assert set(EngineConfig.__struct_fields__) <= options
+    only_in_a_file = {"objectives"}
+    assert set(EngineConfig.__struct_fields__) - only_in_a_file <= options
 
 
 def test_every_option_says_what_it_does() -> None:
@@ -98,10 +99,10 @@ def test_a_failed_start_ends_the_server_with_a_message(
     model = write_tiny_model(tmp_path / "model")
     if missing:
         (model / missing).unlink()
-    status, _ = run("--model", str(model), "--port", "0", "--policy", policy)
+    status, output = run("--model", str(model), "--port", "0", "--policy", policy)
     assert status == 1
-    assert said in caplog.text
-    assert "Traceback" not in caplog.text
+    assert said in caplog.text + output
+    assert "Traceback" not in caplog.text + output
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,36 @@ def test_the_scheduler_bench_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["median_seconds"] > 0
     table = CliRunner().invoke(main, ["bench", "scheduler", "--iterations", "10"]).output
     assert "decode" in table
+
+
+def test_a_file_of_options_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+    path = tmp_path / "jitney.toml"
+    path.write_text(
+        'token_limit = 256\nsequence_limit = 8\npolicies = ["orca:max_batch=4"]\n'
+        "[objectives.interactive]\ntime_to_first_token_seconds = 0.5\n"
+        '[[keys]]\nkey = "sk-a"\ntenant = "acme"\nclass_name = "interactive"\n',
+        encoding="utf-8",
+    )
+    options = read_config(path)
+    assert options["objectives"] == {"interactive": {"time_to_first_token_seconds": 0.5}}
+    status, output = run("--config", str(path), "--token-limit", "4")
+    assert status == 1
+    assert "token_limit 4 is below sequence_limit 8" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("token_limt = 3", "did you mean token_limit"),
+        ("token_limit =", "is not TOML"),
+        ("[objectives.a]\ntime_to_first_token_seconds = -1", "time_to_first_token_seconds"),
+        ('[[keys]]\nkey = "a"\ntenant = "a b"', "tenant"),
+        ('[[keys]]\nkey = "a"\ncolour = "red"', "colour"),
+    ],
+)
+def test_a_wrong_file_of_options_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "jitney.toml"
+    path.write_text(text, encoding="utf-8")
+    status, output = run("--config", str(path))
+    assert status == 2
+    assert said in output

@@ -1,4 +1,4 @@
-"""For tests of policies: a small simulated engine in virtual time."""
+"""A small simulated engine in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCAB_SIZE = 1000
 
 
 def simulated_engine(
-    policies: Iterable[str | object] = (),
+    policies: Iterable[str | object | NamedPolicy] = (),
     *,
     num_blocks: int = 64,
     block_size: int = 16,
@@ -26,8 +26,8 @@ def simulated_engine(
 ) -> tuple[Engine, VirtualClock]:
     """An engine named `simulated` that audits itself after every iteration, and its clock at 0.
 
-    `policies` are specifications as in a configuration (`"orca:max_batch=4"`) or policy objects, which go
-    by the names of their classes. `options` are further fields of EngineConfig. The last token of the
+    `policies` are specifications as in a configuration (`"orca:max_batch=4"`), named policies, or policy
+    objects, which go by the names of their classes. `options` are further fields of EngineConfig. The last token of the
     vocabulary of 1,000 ends a sequence.
     """
     config = EngineConfig(
@@ -60,6 +60,8 @@ def simulated_engine(
     for policy in policies:
         if isinstance(policy, str):
             built += build_policies((policy,), 0)
+        elif isinstance(policy, NamedPolicy):
+            built.append(policy)
         else:
             built.append(NamedPolicy(type(policy).__name__.lower(), policy))
     clock = VirtualClock()

@@ -1,0 +1,30 @@
+"""`jitney bench policies`: what each policy must show, measured over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import click
+
+from gateway.bench.scenarios import SCENARIOS
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("names", nargs=-1, type=click.Choice(list(SCENARIOS)))
+@click.option("--serve-option", "options", multiple=True, help="An argument for `jitney serve`; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def policies(names: tuple[str, ...], options: tuple[str, ...], *, as_json: bool) -> None:
+    """Run scenarios (all, unless named) against servers of their own; nothing else should run meanwhile."""
+    from gateway.bench.figures import machine, rounded
+    from gateway.bench.scenarios import load
+
+    report: dict[str, Any] = {"machine": machine()}
+    for name in names or SCENARIOS:
+        click.echo(f"{name}: {SCENARIOS[name]}", err=True)
+        report[name] = rounded(asyncio.run(load(name)(list(options))))
+        if not as_json:
+            click.echo(json.dumps({name: report[name]}, indent=2))
+    if as_json:
+        click.echo(json.dumps(report))
