@@ -101,8 +101,8 @@ class OrderOfASet(Bad):
 
     @hookimpl
     def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
-        tenants = list({s.tenant for s in everybody(view)})
-        return [s.id for s in sorted(everybody(view), key=lambda s: tenants.index(s.tenant))], set()
+        names = list({s.request_id for s in everybody(view)})
+        return [s.id for s in sorted(everybody(view), key=lambda s: names.index(s.request_id))], set()
 
 
 class Slow(Bad):
