@@ -41,6 +41,12 @@ def _smaller(workload: Workload) -> Iterator[Workload]:
     if workload.flood is not None:
         yield _replace(workload, flood=None)
         yield from (_replace(workload, flood=flood) for flood in _smaller_floods(workload.flood))
+    if workload.swaps:
+        yield _replace(workload, swaps=())
+        for index, at in enumerate(workload.swaps):
+            yield _replace(workload, swaps=workload.swaps[:index])
+            others = workload.swaps[:index] + workload.swaps[index + 1 :]
+            yield from (_replace(workload, swaps=tuple(sorted((*others, less)))) for less in _less(at, 1))
     for index, wish in enumerate(wishes):
         for simpler in _simpler(wish):
             yield _replace(workload, wishes=(*wishes[:index], simpler, *wishes[index + 1 :]))

@@ -133,6 +133,22 @@ class RaisesOnTheWay(Bad):
         raise KeyError("no such thing")
 
 
+class ExpectsToHaveSeenAll(Bad):
+    """Takes for granted that it was there when everybody came."""
+
+    @hookimpl
+    def admit_request(self, request: Request) -> None:
+        self.seen.append(request.id)
+
+    @hookimpl
+    def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
+        return sorted((s.id for s in everybody(view)), key=lambda i: self.seen.index(view.get(i).request_id)), set()
+
+    @hookimpl
+    def on_request_finished(self, request: Request) -> None:
+        self.seen.remove(request.id)
+
+
 class Exits(Bad):
     """Wants to end the process."""
 

@@ -57,6 +57,15 @@ def test_the_culprit_is_named_though_another_asked_it() -> None:
     assert example.finding.message == "policy raisesontheway: reserve_blocks raised KeyError('no such thing')"
 
 
+def test_a_policy_that_can_not_come_while_requests_run_fails() -> None:
+    example = check(bad.ExpectsToHaveSeenAll).counter_example
+    assert example is not None
+    assert example.finding.kind == "fault"
+    assert example.workload is not None
+    assert len(example.workload.swaps) == 1
+    assert len(example.workload.wishes) == 1
+
+
 def test_a_slow_policy_fails_with_the_size_at_which_it_does() -> None:
     report = check(bad.Slow, cost=True)
     assert [check.name for check in report.checks if not check.passed] == ["cost"]
@@ -71,9 +80,13 @@ def test_a_slow_policy_fails_with_the_size_at_which_it_does() -> None:
 
 
 def test_the_order_of_a_set_shows_in_another_process() -> None:
-    report = check_policy("tests.testkit.bad:OrderOfASet", num_workloads=10, cost=False)
-    assert not report.passed
+    policy = "tests.testkit.bad:OrderOfASet"
+    report = check_policy(policy, num_workloads=10, cost=False)
+    assert [check.passed for check in report.checks] == [True, False]
     assert "another process" in report.checks[-1].summary
+    assert report.counter_example is not None
+    assert replay(report.counter_example) is not None
+    assert replay(report.counter_example, "fcfs") is None
 
 
 def test_counter_examples_are_small() -> None:
