@@ -46,6 +46,7 @@ def _smaller(workload: Workload) -> Iterator[Workload]:
         for index, at in enumerate(workload.swaps):
             yield _replace(workload, swaps=workload.swaps[:index])
             others = workload.swaps[:index] + workload.swaps[index + 1 :]
+            yield _replace(workload, swaps=others)
             yield from (_replace(workload, swaps=tuple(sorted((*others, less)))) for less in _less(at, 1))
     for index, wish in enumerate(wishes):
         for simpler in _simpler(wish):
