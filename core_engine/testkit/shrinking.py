@@ -30,7 +30,7 @@ def shrink(workload: Workload, fails: Callable[[Workload], bool], max_tries: int
 def _smaller(workload: Workload) -> Iterator[Workload]:
     """What might be tried next, what takes away most first."""
     wishes = workload.wishes
-    size = len(wishes) // 2
+    size = max(1, len(wishes) // 2)
     while size:
         for start in range(0, len(wishes), size):
             yield _replace(workload, wishes=wishes[:start] + wishes[start + size :])
