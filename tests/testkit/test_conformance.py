@@ -20,8 +20,8 @@ def check(policy: type, *, cost: bool = False) -> Report:
     [
         (bad.NeverFinishes, "standstill", "computed nothing"),
         (bad.Starves, "starvation", "boarded only by the engine's own bound"),
-        (bad.StarvesWhoRuns, "starvation", "iterations"),
-        (bad.HoldsResults, "starvation", "held back"),
+        pytest.param(bad.StarvesWhoRuns, "starvation", "iterations", marks=pytest.mark.full),
+        pytest.param(bad.HoldsResults, "starvation", "held back", marks=pytest.mark.full),
         (bad.HoldsEverybody, "gates", "passes over gates"),
         (bad.OverCommits, "fault", "more than the budget has"),
         (bad.NonDeterministic, "not_deterministic", "differ from iteration"),
@@ -30,7 +30,7 @@ def check(policy: type, *, cost: bool = False) -> Report:
         (bad.Remembers, "leak", "remembers"),
         (bad.Refuses, "refusal", "refused 20 times (later)"),
         (bad.LosesBlocks, "fault", "granted"),
-        (bad.BreaksItsPromise, "starvation", "promises 40"),
+        pytest.param(bad.BreaksItsPromise, "starvation", "promises 40", marks=pytest.mark.full),
     ],
 )
 def test_a_bad_policy_fails_with_a_counter_example(policy: type, kind: str, words: str) -> None:
