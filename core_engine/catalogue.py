@@ -11,7 +11,15 @@ import msgspec
 
 from core_engine.errors import ConfigurationError
 from core_engine.hookspecs import NoOptions
-from core_engine.selection import available_policies, check_policy_class, hooks_of, load_policy_class, origin, rivals
+from core_engine.selection import (
+    available_policies,
+    check_policy_class,
+    hooks_of,
+    load_policy_class,
+    origin,
+    rivals,
+    unreadable_packages,
+)
 
 
 class OptionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +71,8 @@ def catalogue() -> tuple[list[PolicyDescription], list[BrokenPolicy]]:
             BrokenPolicy(name=name, source=origin(point), reason="another package has a policy of this name")
             for point in points
         )
+    for package, reason in sorted(unreadable_packages().items()):
+        broken.append(BrokenPolicy(name=package, source=package, reason=f"its entry points can't be read: {reason}"))
     return sound, broken
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import pluggy
 
@@ -74,11 +73,14 @@ def _implemented(policy_class: type, member: NamedPolicy) -> list[tuple[str, tup
         except pluggy.PluginValidationError as error:
             raise ConfigurationError(f"policy {member.name!r} does not fit the hooks: {error}") from error
         callers = manager.get_hookcallers(member.policy) or []
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
         found = _known[policy_class] = [(caller.name, tuple(caller.get_hookimpls()[0].argnames)) for caller in callers]
     return found
 
 
-_known: WeakKeyDictionary[type, list[tuple[str, tuple[str, ...]]]] = WeakKeyDictionary()
+_MOST_KNOWN = 256
+_known: dict[type, list[tuple[str, tuple[str, ...]]]] = {}  # finding them takes longer than an iteration
 
 
 def is_built_in(policy: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,9 +46,33 @@ def rivals() -> dict[str, list[importlib.metadata.EntryPoint]]:
 
 def _installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
     found: dict[str, list[importlib.metadata.EntryPoint]] = {}
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in _entry_points():
         found.setdefault(point.name, []).append(point)
     return {name: sorted(points, key=lambda point: not _is_ours(point)) for name, points in found.items()}
+
+
+def unreadable_packages() -> dict[str, str]:
+    """Installed packages whose entry points can't be read, and why."""
+    broken = {}
+    for package in importlib.metadata.distributions():
+        try:
+            package.entry_points.select(group=GROUP)
+        except Exception as error:
+            broken[package.name] = repr(error)
+    return broken
+
+
+def _entry_points() -> Iterable[importlib.metadata.EntryPoint]:
+    try:
+        return importlib.metadata.entry_points(group=GROUP)
+    except Exception:
+        # One package is broken; the others are found one by one.
+        broken = unreadable_packages()
+        packages: dict[str, importlib.metadata.Distribution] = {}
+        for package in importlib.metadata.distributions():
+            packages.setdefault(package.name, package)  # the first on the path is the one that is imported
+        sound = (package for name, package in packages.items() if name not in broken)
+        return [point for package in sound for point in package.entry_points.select(group=GROUP)]
 
 
 def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:

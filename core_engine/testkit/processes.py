@@ -12,7 +12,7 @@ import msgspec
 from core_engine.errors import ConfigurationError
 from core_engine.testkit.subject import subject
 from core_engine.testkit.trial import Trial, run_trial
-from core_engine.testkit.workloads import random_workload
+from core_engine.testkit.workloads import Workload
 
 _SECONDS = 120
 
@@ -22,9 +22,9 @@ def digest(trial: Trial) -> int:
     return zlib.crc32(b"\n".join(trial.records))
 
 
-def digests_elsewhere(spec: str, seed: int, workload_seeds: Sequence[int]) -> list[int]:
-    """The digests of these random workloads, run by a new Python; raises ConfigurationError where that fails."""
-    task = msgspec.json.encode((spec, seed, list(workload_seeds), sys.path))
+def digests_elsewhere(spec: str, seed: int, workloads: Sequence[Workload]) -> list[int]:
+    """The digests of these workloads, run by a new Python; raises ConfigurationError where that fails."""
+    task = msgspec.json.encode(_Task(spec, seed, list(workloads), sys.path))
     code = f"from {__name__} import main; main()"
     done = subprocess.run(  # noqa: S603 -- a fixed command
         [sys.executable, "-R", "-c", code], input=task, capture_output=True, check=False, timeout=_SECONDS
@@ -36,8 +36,15 @@ def digests_elsewhere(spec: str, seed: int, workload_seeds: Sequence[int]) -> li
 
 def main() -> None:
     """The other process: reads its task and writes the digests."""
-    spec, seed, workload_seeds, path = msgspec.json.decode(sys.stdin.buffer.read())
-    sys.path[:] = path
-    tested = subject(spec)
-    digests = [digest(run_trial(tested, random_workload(number), seed)) for number in workload_seeds]
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
+    sys.path[:] = task.path
+    tested = subject(task.spec)
+    digests = [digest(run_trial(tested, workload, task.seed)) for workload in task.workloads]
     sys.stdout.buffer.write(msgspec.json.encode(digests))
+
+
+class _Task(msgspec.Struct):
+    spec: str
+    seed: int
+    workloads: list[Workload]
+    path: list[str]

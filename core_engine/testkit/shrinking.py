@@ -30,7 +30,7 @@ def shrink(workload: Workload, fails: Callable[[Workload], bool], max_tries: int
 def _smaller(workload: Workload) -> Iterator[Workload]:
     """What might be tried next, what takes away most first."""
     wishes = workload.wishes
-    size = len(wishes) // 2
+    size = max(1, len(wishes) // 2)
     while size:
         for start in range(0, len(wishes), size):
             yield _replace(workload, wishes=wishes[:start] + wishes[start + size :])
@@ -41,6 +41,13 @@ def _smaller(workload: Workload) -> Iterator[Workload]:
     if workload.flood is not None:
         yield _replace(workload, flood=None)
         yield from (_replace(workload, flood=flood) for flood in _smaller_floods(workload.flood))
+    if workload.swaps:
+        yield _replace(workload, swaps=())
+        for index, at in enumerate(workload.swaps):
+            yield _replace(workload, swaps=workload.swaps[:index])
+            others = workload.swaps[:index] + workload.swaps[index + 1 :]
+            yield _replace(workload, swaps=others)
+            yield from (_replace(workload, swaps=tuple(sorted((*others, less)))) for less in _less(at, 1))
     for index, wish in enumerate(wishes):
         for simpler in _simpler(wish):
             yield _replace(workload, wishes=(*wishes[:index], simpler, *wishes[index + 1 :]))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from core_engine.clock import VirtualClock
+from core_engine.defaults import default_policies
 from core_engine.engine import Engine
 from core_engine.errors import IntegrityError
 from core_engine.hookspecs import hookimpl
@@ -20,6 +21,7 @@ from core_engine.messages import IterationOutput
 from core_engine.objectives import Objective
 from core_engine.panel import PolicyFault
 from core_engine.plan import IterationRecord
+from core_engine.policy_set import PolicySet
 from core_engine.request import Sequence
 from core_engine.selection import NamedPolicy
 from core_engine.testkit.engine import simulated_engine
@@ -103,15 +105,18 @@ def run_trial(
 
 class _Run:
     def __init__(self, policy: NamedPolicy, workload: Workload, watch: Callable[[int, Any], None]) -> None:
-        self._policy = policy.policy
+        self._policy = policy
+        self._swaps = list(workload.swaps)
         self._watch = watch
         machine = workload.machine
         self._workload = workload
+        self._is_in_force = not workload.swaps
+        self._defaults = default_policies(0)
         self._witness = Witness()
         self._engine: Engine
         self._clock: VirtualClock
         self._engine, self._clock = simulated_engine(
-            [policy, NamedPolicy("testkit", self._witness)],
+            [*([] if workload.swaps else [policy]), NamedPolicy("testkit", self._witness)],
             num_blocks=machine.num_blocks,
             block_size=machine.block_size,
             token_limit=machine.token_limit,
@@ -149,9 +154,10 @@ class _Run:
             if self._iteration >= self._workload.most_iterations:
                 return self._unfinished()
             self._iteration += 1
+            self._swap()
             self._hand_in()
             finding = self._judge(self._engine.step())
-            self._watch(self._iteration, self._policy)
+            self._watch(self._iteration, self._policy.policy)
             if finding is not None:
                 return finding
         return None
@@ -164,6 +170,14 @@ class _Run:
         if self._workload.flood is not None:
             return all(name in self._simulation.outcomes or name in self._gone for name in self._requests)
         return not self._engine.has_work and not self._comebacks
+
+    def _swap(self) -> None:
+        while self._swaps and self._swaps[0] <= self._iteration:
+            self._swaps.pop(0)
+            self._is_in_force = not self._is_in_force
+            chosen = [self._policy] if self._is_in_force else []
+            policies = PolicySet([*chosen, NamedPolicy("testkit", self._witness)], self._defaults)
+            self._engine.adopt_policies(policies)
 
     def _hand_in(self) -> None:
         now = self._iteration

@@ -12,6 +12,7 @@ from core_engine.lab.workloads import uniform_lengths
 from core_engine.request import Request, SamplingParams
 from core_engine.testkit.engine import VOCAB_SIZE
 
+_SWAPPED = 0.25  # share of random workloads in which the policy comes and goes
 _END = VOCAB_SIZE - 1  # the token that ends a sequence is left out of prompts
 
 
@@ -66,13 +67,15 @@ class Flood(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Wishes, named r0, r1, ..., and perhaps a flood around them; it ends when the wishes are answered.
 
-    `iterations`: or after so many, whatever is answered by then.
+    `iterations`: or after so many, whatever is answered by then. `swaps`: iterations before which the policy is
+    put in force or out of it in turn; without any it is in force from the start.
     """
 
     machine: Machine = Machine()
     wishes: tuple[Wish, ...] = ()
     flood: Flood | None = None
     iterations: int | None = None
+    swaps: tuple[int, ...] = ()
 
     @property
     def last_event(self) -> int:
@@ -127,7 +130,8 @@ def random_workload(seed: int) -> Workload:
             cancel_at=at + draw.randint(0, 60) if draw.random() < 0.1 else None,
         )
         wishes.append(wish)
-    return Workload(machine=machine, wishes=tuple(wishes))
+    swaps = tuple(sorted(draw.sample(range(2, 40), 3))) if draw.random() < _SWAPPED else ()
+    return Workload(machine=machine, wishes=tuple(wishes), swaps=swaps)
 
 
 def floods(max_wait_iterations: int) -> dict[str, Workload]:

@@ -7,7 +7,7 @@ import pytest
 
 from core_engine.catalogue import catalogue, describe_policy
 from core_engine.errors import ConfigurationError
-from core_engine.selection import available_policies
+from core_engine.selection import available_policies, build_policies
 from tests.testkit.packages import GOOD, install
 
 
@@ -64,3 +64,14 @@ def test_broken_policies_are_named_and_left_out(tmp_path: Path, monkeypatch: pyt
         describe_policy("absent")
     with pytest.raises(ConfigurationError, match=r"there is no policy 'nobody'; there are .*orca"):
         describe_policy("nobody")
+
+
+def test_a_package_with_unreadable_metadata_hides_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "garbled", {"a": "b"})
+    (tmp_path / "garbled-1.0.dist-info" / "entry_points.txt").write_text("[jitney.policies]\nneither name nor value\n")
+    sound, broken = catalogue()
+    assert {"orca", "fcfs"} <= {policy.name for policy in sound}
+    assert [policy.name for policy in broken] == ["garbled"]
+    assert "can't be read" in broken[0].reason
+    assert describe_policy("orca").name == "orca"
+    assert [policy.name for policy in build_policies(("orca",), 0)] == ["orca"]

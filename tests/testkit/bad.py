@@ -101,8 +101,8 @@ class OrderOfASet(Bad):
 
     @hookimpl
     def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
-        tenants = list({s.tenant for s in everybody(view)})
-        return [s.id for s in sorted(everybody(view), key=lambda s: tenants.index(s.tenant))], set()
+        names = list({s.request_id for s in everybody(view)})
+        return [s.id for s in sorted(everybody(view), key=lambda s: names.index(s.request_id))], set()
 
 
 class Slow(Bad):
@@ -131,6 +131,22 @@ class RaisesOnTheWay(Bad):
     @hookimpl
     def reserve_blocks(self) -> int:
         raise KeyError("no such thing")
+
+
+class ExpectsToHaveSeenAll(Bad):
+    """Takes for granted that it was there when everybody came."""
+
+    @hookimpl
+    def admit_request(self, request: Request) -> None:
+        self.seen.append(request.id)
+
+    @hookimpl
+    def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
+        return sorted((s.id for s in everybody(view)), key=lambda i: self.seen.index(view.get(i).request_id)), set()
+
+    @hookimpl
+    def on_request_finished(self, request: Request) -> None:
+        self.seen.remove(request.id)
 
 
 class Exits(Bad):

@@ -22,14 +22,14 @@ def spec(name: str, directory: Path) -> str:
     return f"{name}:{OPTIONS[name].format(directory=directory)}" if name in OPTIONS else name
 
 
-@pytest.mark.parametrize("policy", [*NAMES, *OTHER_OPTIONS])
+@pytest.mark.parametrize("policy", NAMES)
 def test_it_stands_random_workloads_and_floods(policy: str, tmp_path: Path) -> None:
     report = check_policy(spec(policy, tmp_path), num_workloads=20, cost=False, processes=False)
     assert report.passed, str(report)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize("policy", [*NAMES, *OTHER_OPTIONS])
 def test_it_stands_the_whole_kit(policy: str, tmp_path: Path) -> None:
     report = check_policy(spec(policy, tmp_path), seed=1000)
     assert report.passed, str(report)
