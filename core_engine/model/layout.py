@@ -15,6 +15,8 @@ import torch
 
 from core_engine.executor import Batch
 
+_ROWS_MULTIPLE = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -65,11 +67,11 @@ class BatchLayout:
         self.device = device
         self.block_size = batch.block_size
         self.num_tokens = batch.total_tokens
-        self.num_idle = batch.idle_rows
+        self.num_idle = batch.idle_rows + _padding_rows(batch.total_tokens + batch.idle_rows, device)
         self.rows = _rows(batch)
         self.max_keys = max(batch.num_kv_tokens, default=0)
         last_tokens = [self.rows[i].start + self.rows[i].num_queries - 1 for i in batch.sample_rows]
-        idle = [0] * batch.idle_rows
+        idle = [0] * self.num_idle
         token_ids, positions, self.slots, self.sample_index, self.stale_blocks, sources, destinations = upload_lists(
             [
                 batch.token_ids + idle,
@@ -90,6 +92,15 @@ class BatchLayout:
         """`reach`, or the unbounded one where no sequence of this batch is long enough to meet the bound."""
         bound = reach.window or reach.chunk
         return Reach() if bound is None or self.max_keys <= bound else reach
+
+
+def _padding_rows(num_rows: int, device: torch.device) -> int:
+    """Rows that make the number of rows one of a few.
+
+    On the CPU oneDNN prepares its products anew for each number of rows and keeps what it prepared: with every
+    number from 1 to the token limit that comes to more memory than the model.
+    """
+    return -num_rows % _ROWS_MULTIPLE if device.type == "cpu" and num_rows > _ROWS_MULTIPLE else 0
 
 
 def upload_lists(lists: list[list[int]], device: torch.device) -> list[torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
     phase = _Phases(report)
     with _collection_paused():
         with phase("import"):
+            # How many prepared products oneDNN keeps; attention brings new shapes for ever, and each takes memory.
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
             from core_engine.model.load import Assembly, load_model
             from core_engine.model.probe import probe
             from core_engine.model.verdicts import Verdict

@@ -67,6 +67,12 @@ class EngineMetrics:
         self._shortages = LabelledTotals("cause")
         self._policy_faults = LabelledTotals("policy")
         self._decisions = LabelledTotals("hook", "policy")
+        self._starts = 0
+        self._holds = LabelledTotals("policy", "reason")
+        self._served = LabelledTotals("tenant")
+        self._objectives_met = LabelledTotals("class")
+        self._objectives_judged = LabelledTotals("class")
+        self._policy_events = LabelledTotals("kind")
         self._meter = meter
         self._create_gauges()
         self._create_counters()
@@ -109,6 +115,8 @@ class EngineMetrics:
             self._rejections.add((rejected.reason,), 1)
         for outcome in message.finished:
             self._observe_outcome(outcome)
+        for event in message.policy_events:
+            self._policy_events.add((event.kind,), 1)
         if message.stats is not None:
             self._stats = message.stats
             self._observe_stats(message.stats)
@@ -124,6 +132,15 @@ class EngineMetrics:
         for hook_and_policy, seconds in stats.decision_seconds.items():
             hook, _, policy = hook_and_policy.partition("/")
             self._decisions.add((hook, policy), seconds)
+        self._starts += stats.starts
+        for policy_and_reason, count in stats.held.items():
+            policy, _, reason = policy_and_reason.partition(": ")
+            self._holds.add((policy, reason), count)
+        for tenant, count in stats.served_tokens.items():
+            self._served.add((tenant,), count)
+        for class_name, (met, judged) in stats.attainment.items():
+            self._objectives_met.add((class_name,), met)
+            self._objectives_judged.add((class_name,), judged)
         labels = self.labels()
         if stats.idle_gap_seconds is not None:
             self._idle_gap.record(stats.idle_gap_seconds, labels)
@@ -163,6 +180,11 @@ class EngineMetrics:
         self._gauge("cost_model_error", lambda: self._now.cost_model_error)
         self._gauge("policy_version", lambda: self._policy_version)
         self._gauge("ready", lambda: int(self._engine_state() == "ready"))
+        self._gauge("jain", lambda: _jain([total for total, _ in self._served.read()]))
+        self._observable(
+            "longest_wait",
+            lambda: [(wait, {"class": name}) for name, wait in self._now.longest_wait_iterations.items()],
+        )
         self._observable("cache_config", self._cache_config)
         self._observable("policies", self._policies)
 
@@ -179,6 +201,12 @@ class EngineMetrics:
         self._observable("shortages", self._shortages.read)
         self._observable("policy_faults", self._policy_faults.read)
         self._observable("decisions", self._decisions.read)
+        self._observable("starts", lambda: [(self._starts, {})])
+        self._observable("holds", self._holds.read)
+        self._observable("served", self._served.read)
+        self._observable("objectives_met", self._objectives_met.read)
+        self._observable("objectives_judged", self._objectives_judged.read)
+        self._observable("policy_events", self._policy_events.read)
 
     def _gauge(self, key: str, value: Callable[[], float]) -> None:
         self._observable(key, lambda: [(value(), {})])
@@ -215,3 +243,9 @@ class EngineMetrics:
 
 def _share(blocks: int, stats: IterationStats) -> float:
     return blocks / stats.blocks_total if stats.blocks_total else 0.0
+
+
+def _jain(shares: list[float]) -> float:
+    """(sum of x)^2 / (n * sum of x^2), of Jain, Chiu and Hawe: 1 where all are equal, 1/n where one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

@@ -119,8 +119,28 @@ METRICS: dict[str, Metric] = {
     "cost_model_error": _gauge("1", "Mean relative error of predicted iteration times", "jitney_cost_model_error"),
     "policy_version": _gauge("1", "Version of the set of policies in force", "jitney_policy_version"),
     "policies": _gauge("1", "Who answers which hook; the value is always 1", "jitney_policy_info", "hook", "policy"),
+    "longest_wait": _gauge(
+        "{iteration}", "Iterations that the first of the class's queues have waited", "jitney_longest_wait_iterations",
+        "class",
+    ),
+    "jain": _gauge("1", "Jain's index of the tokens served to each tenant; 1 is equal", "jitney_tenant_jain_index"),
     "ready": _gauge("1", "1 while the engine takes requests, else 0", "jitney_engine_ready"),
     # What it has done.
+    "starts": _counter("{sequence}", "Sequences that boarded", "jitney_starts"),
+    "holds": _counter(
+        "{sequence}", "Times a sequence was held back in an iteration", "jitney_holds", "policy", "reason"
+    ),
+    "served": _counter("{token}", "Tokens computed for the first time", "jitney_served_tokens", "tenant"),
+    "objectives_met": _counter(
+        "{request}", "Finished requests that met the objective of their class", "jitney_objectives_met", "class"
+    ),
+    "objectives_judged": _counter(
+        "{request}", "Finished requests of classes with an objective", "jitney_objectives_judged", "class"
+    ),
+    "policy_events": _counter(
+        "{event}", "Sets of policies adopted, confirmed, rolled back, and policies retired", "jitney_policy_events",
+        "kind",
+    ),
     "prompt_tokens": _counter("{token}", "Prompt tokens computed, recomputed ones too", "vllm:prompt_tokens"),
     "generation_tokens": _counter("{token}", "Tokens generated", "vllm:generation_tokens"),
     "prefix_queries": _counter(

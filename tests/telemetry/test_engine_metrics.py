@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core_engine import EngineFailed, IterationOutput, ModelPrepared, Rejected
+from core_engine import EngineFailed, IterationOutput, ModelPrepared, PolicyEvent, Rejected
 from gateway.telemetry import Telemetry
 from gateway.telemetry.engine import LABEL_SETS
 from tests.telemetry.samples import MODEL, iteration, outcome, ready, samples, value
@@ -83,6 +83,38 @@ def test_counters_add_up_increments(telemetry: Telemetry) -> None:
     assert value(telemetry, "jitney_policy_faults_total", policy="orca") == 2
     assert value(telemetry, "jitney_decision_seconds_total", hook="plan_iteration", policy="orca") == 1.0
     assert value(telemetry, "jitney_decision_seconds_total", hook="rank_sequences", policy="fcfs") == 0.5
+
+
+def test_scheduling_is_counted_by_who_held_whom_and_who_was_served(telemetry: Telemetry) -> None:
+    telemetry.observe(ready())
+    for _ in range(2):
+        telemetry.observe(
+            iteration(
+                starts=3,
+                held={"stretch: a newcomer costs too much": 4, "engine: an overdue request is next": 1},
+                longest_wait_iterations={"batch": 70, "standard": 2},
+                served_tokens={"acme": 30, "other": 10},
+                attainment={"standard": (1, 2)},
+            )
+        )
+    assert value(telemetry, "jitney_starts_total") == 6
+    assert value(telemetry, "jitney_holds_total", policy="stretch", reason="a newcomer costs too much") == 8
+    assert value(telemetry, "jitney_holds_total", policy="engine") == 2
+    assert value(telemetry, "jitney_longest_wait_iterations", **{"class": "batch"}) == 70
+    assert value(telemetry, "jitney_served_tokens_total", tenant="acme") == 60
+    assert value(telemetry, "jitney_tenant_jain_index") == pytest.approx(80**2 / (2 * (60**2 + 20**2)))
+    assert value(telemetry, "jitney_objectives_met_total", **{"class": "standard"}) == 2
+    assert value(telemetry, "jitney_objectives_judged_total", **{"class": "standard"}) == 4
+
+
+def test_changes_of_policies_are_counted_by_kind(telemetry: Telemetry) -> None:
+    events = [
+        PolicyEvent(kind=kind, version=version, iteration=version, policies=("orca",))
+        for version, kind in enumerate(("adopted", "adopted", "rolled_back"), start=2)
+    ]
+    telemetry.observe(IterationOutput(epoch=1, policy_version=4, policy_events=events))
+    assert value(telemetry, "jitney_policy_events_total", kind="adopted") == 2
+    assert value(telemetry, "jitney_policy_events_total", kind="rolled_back") == 1
 
 
 def test_iterations_are_measured_when_they_execute_something(telemetry: Telemetry) -> None:
