@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core_engine import IterationOutput, Rejected
+from core_engine import IterationOutput, PolicyEvent, Rejected
 from gateway.telemetry import Telemetry
 from gateway.telemetry.names import METRICS
 from tests.telemetry.samples import MODEL, HandClock, iteration, outcome, prometheus_name, ready, samples
@@ -20,8 +20,15 @@ def exercise(telemetry: Telemetry, clock: HandClock) -> None:
             memory_shortages={"take": 1},
             policy_faults={"orca": 1},
             decision_seconds={"plan_iteration/orca": 0.1},
+            starts=1,
+            held={"stretch: a newcomer costs too much": 1},
+            longest_wait_iterations={"standard": 1},
+            served_tokens={"anonymous": 1},
+            attainment={"standard": (1, 1)},
         )
     )
+    event = PolicyEvent(kind="adopted", version=2, iteration=1, policies=("orca",))
+    telemetry.observe(IterationOutput(epoch=1, policy_version=2, policy_events=[event]))
     telemetry.observe(IterationOutput(epoch=1, policy_version=1, rejected=[Rejected("r1", "queue_full", "no")]))
     request = telemetry.request("chat", MODEL, {})
     request.tokens(1)
