@@ -26,8 +26,10 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
     phase = _Phases(report)
     with _collection_paused():
         with phase("import"):
-            # How many prepared products oneDNN keeps; attention brings new shapes for ever, and each takes memory.
-            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+            # How many prepared products oneDNN, and torch's layer over it, keep: attention brings new shapes for
+            # ever, and what is kept of each adds up to more than the model.
+            for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+                os.environ.setdefault(name, "64")
             from core_engine.model.load import Assembly, load_model
             from core_engine.model.probe import probe
             from core_engine.model.verdicts import Verdict

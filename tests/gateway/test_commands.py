@@ -19,6 +19,8 @@ from gateway.commands.options import Size, read_config, read_keys
 from gateway.commands.serve import serve
 from tests.support.tiny_model import write_tiny_model
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["serve", "--executor", "simulated", *arguments])

@@ -13,6 +13,8 @@ from tests.testkit.packages import install
 
 RAISES = "tests.testkit.bad:Raises"
 
+pytestmark = pytest.mark.slow
+
 
 def jitney(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["policies", *arguments])
