@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TESTS = Path(__file__).parent
 TORCH_DIRECTORIES = ("equivalence", "model")
+SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")  # they take seconds: not in the fast run
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
 for profile, max_examples in (("fast", 10), ("usual", 40), ("many", 300)):
@@ -40,18 +41,20 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("fast" if config.getoption("--no-torch") else "usual")
 
 
-def needs_torch(path: Path) -> bool:
-    return any(path.is_relative_to(TESTS / directory) for directory in TORCH_DIRECTORIES)
+def is_in(path: Path, directories: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(TESTS / directory) for directory in directories)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("--no-torch") and needs_torch(collection_path) else None
+    return True if config.getoption("--no-torch") and is_in(collection_path, TORCH_DIRECTORIES) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if needs_torch(item.path):
+        if is_in(item.path, TORCH_DIRECTORIES):
             item.add_marker(pytest.mark.torch)
+        if is_in(item.path, SLOW_DIRECTORIES):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
