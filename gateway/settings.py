@@ -24,6 +24,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] | None = None
     public_metrics: bool = False  # /metrics without a key even where keys are set
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # for running requests, after the first signal
+    data_dir: str | None = None  # what outlives the process; default: the user's data directory
 
     max_body_bytes: int = 10 * 1024 * 1024
     max_header_bytes: int = 64 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 # Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Nor do they write into the data directory of whoever runs the tests.
+_DATA_HOME = tempfile.TemporaryDirectory(prefix="jitney-tests-")
+os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 
 TESTS = Path(__file__).parent
 TORCH_DIRECTORIES = ("equivalence", "model")

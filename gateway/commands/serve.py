@@ -53,6 +53,7 @@ from gateway.commands.options import Size, read_config, read_keys
 @click.option("--admin-key", help="Opens /admin; without one there is none.")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may ask; repeatable; * for any.")
 @click.option("--public-metrics", is_flag=True, default=None, help="Serve /metrics without a key.")
+@click.option("--data-dir", help="For what outlives the server; default: jitney in the user's data directory.")
 @click.option("--drain-seconds", type=float, help="Time for running requests after the first signal to stop [30].")
 def serve(**options: Any) -> None:
     """Serve a model to OpenAI clients."""
