@@ -8,8 +8,10 @@ from typing import Literal, NamedTuple
 
 from core_engine import SequenceOutput, TokenLogprobs
 from core_engine.text import IncrementalDetokenizer, StopStrings, TextModel
+from gateway.deltas import AnswerDelta, CallStart, TextDelta, joined
+from gateway.reader import PlainReader, Reader
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class TokenEntry(NamedTuple):
@@ -22,43 +24,55 @@ class TokenEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """What a choice has gained: text to show, the tokens behind it, and in the end the reason."""
+    """What a choice has gained, the tokens behind it, and in the end the reason."""
 
     index: int
-    text: str
+    deltas: list[AnswerDelta]
     entries: list[TokenEntry] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
 
+    @property
+    def text(self) -> str:
+        """What it says, calls and reasoning aside."""
+        return "".join(delta.text for delta in self.deltas if isinstance(delta, TextDelta))
+
     def parts(self) -> list[Piece]:
-        """Text and reason apart, as they go into chunks of a stream."""
-        if self.finish_reason is None:
-            return [self]
-        last = Piece(self.index, "", finish_reason=self.finish_reason)
-        if not self.text and not self.entries:
-            last.token_ids = self.token_ids
-            return [last]
-        return [Piece(self.index, self.text, self.entries, self.token_ids), last]
+        """One piece for each delta and one for the reason, as they go into chunks of a stream."""
+        parts = [Piece(self.index, [delta]) for delta in self.deltas]
+        if not parts and self.entries:
+            parts.append(Piece(self.index, []))
+        if self.finish_reason is not None:
+            parts.append(Piece(self.index, [], finish_reason=self.finish_reason))
+        if parts:
+            parts[0].entries, parts[0].token_ids = self.entries, self.token_ids
+        return parts
 
 
 def join_pieces(pieces: Iterable[Piece]) -> dict[int, Piece]:
     """Each choice as a whole, by its index."""
     whole: dict[int, Piece] = {}
     for piece in pieces:
-        choice = whole.setdefault(piece.index, Piece(piece.index, ""))
-        choice.text += piece.text
+        choice = whole.setdefault(piece.index, Piece(piece.index, []))
+        choice.deltas += piece.deltas
         choice.entries += piece.entries
         choice.token_ids += piece.token_ids
         choice.finish_reason = piece.finish_reason
+    for choice in whole.values():
+        choice.deltas = joined(choice.deltas)
     return whole
 
 
 class ChoiceText:
     """Follows one sequence. The pieces joined are the same however its tokens arrive.
 
-    Text that may become a stop string or is half a character is held back, and so is the entry of a token until a
-    character that it begins is shown: a stop string drops the entries of what it cuts, any other end drops none.
-    The token that ends a sequence counts but is neither text nor an entry.
+    `reader` tells text from reasoning and calls of tools. Stop strings are looked for in text only: they never cut
+    a call, and what was said before a call and after it doesn't make one together.
+
+    What may become a stop string, is half a character, or isn't understood yet is held back, and so is the entry of
+    a token until a character that it begins is shown: a stop string drops the entries of what it cuts, any other end
+    drops none. The token that ends a sequence counts but is neither text nor an entry. Of special tokens only
+    `shown_token_ids` give text while `skip_special_tokens`.
     """
 
     def __init__(
@@ -69,15 +83,22 @@ class ChoiceText:
         stops: list[str],
         min_tokens: int,
         skip_special_tokens: bool,
+        reader: Reader | None = None,
+        shown_token_ids: frozenset[int] = frozenset(),
     ) -> None:
         self.index = index
         self.num_tokens = 0
         self.finish_reason: FinishReason | None = None
-        self._detokenizer = IncrementalDetokenizer(text_model, skip_special_tokens=skip_special_tokens)
+        self._detokenizer = IncrementalDetokenizer(
+            text_model, skip_special_tokens=skip_special_tokens, shown_token_ids=shown_token_ids
+        )
+        self._reader = reader or PlainReader()
         self._stops = StopStrings(stops)
         self._min_tokens = min_tokens
         self._num_characters = 0  # made so far, held back or not
-        self._num_shown = 0
+        self._num_cut = 0  # of them, by a stop string
+        self._has_calls = False
+        self._deltas: list[AnswerDelta] = []
         self._entries: list[TokenEntry] = []
         self._token_ids: list[int] = []
 
@@ -88,7 +109,6 @@ class ChoiceText:
         """
         if self.finish_reason is not None:
             return None
-        text = ""
         for position, token_id in enumerate(output.token_ids):
             self.num_tokens += 1
             self._token_ids.append(token_id)
@@ -96,40 +116,57 @@ class ChoiceText:
                 break
             if output.logprobs:
                 self._entries.append(TokenEntry(token_id, output.logprobs[position], self._num_characters))
-            shown, stopped = self._show(self._detokenizer.push((token_id,)))
-            text += shown
-            if stopped:
-                return self._end(text, "stop")
+            if self._read(self._detokenizer.push((token_id,))):
+                return self._end("stop")
         if output.finish_reason is None:
-            return self._piece(text) if text else None
-        shown, stopped = self._show(self._detokenizer.flush())
-        text += shown
-        if stopped:
-            return self._end(text, "stop")
-        text += self._stops.flush()
-        return self._end(text, "length" if output.finish_reason == "length" else "stop")
+            return self._piece() if self._deltas else None
+        if self._read(self._detokenizer.flush()) or self._take(self._reader.end()):
+            return self._end("stop")
+        self._say(self._stops.flush())
+        return self._end("length" if output.finish_reason == "length" else "stop")
 
     def end_empty(self) -> Piece:
         """End a choice that was to have no tokens."""
-        return self._end("", "length")
+        return self._end("length")
 
-    def _show(self, text: str) -> tuple[str, bool]:
+    def _read(self, text: str) -> bool:
+        """Whether the choice ends with this text."""
         self._num_characters += len(text)
-        if self.num_tokens <= self._min_tokens:
-            return text, False  # nothing ends a choice before `min_tokens`
-        return self._stops.push(text)
+        return bool(text) and (self._take(self._reader.push(text)) or self._reader.satisfied)
 
-    def _piece(self, text: str) -> Piece:
-        self._num_shown += len(text)
-        entries = self._entries
-        count = sum(entry.offset < self._num_shown for entry in entries)
+    def _take(self, deltas: list[AnswerDelta]) -> bool:
+        """Whether a stop string ends the choice within these."""
+        for delta in deltas:
+            if not isinstance(delta, TextDelta):
+                self._say(self._stops.flush())
+                self._deltas.append(delta)
+                self._has_calls |= isinstance(delta, CallStart)
+            elif self.num_tokens <= self._min_tokens:
+                self._say(delta.text)  # nothing ends a choice before `min_tokens`
+            else:
+                num_known = self._stops.num_held + len(delta.text)
+                shown, stopped = self._stops.push(delta.text)
+                self._say(shown)
+                if stopped:
+                    self._num_cut = num_known - len(shown)
+                    return True
+        return False
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._deltas.append(TextDelta(text))
+
+    def _piece(self) -> Piece:
+        num_settled = self._num_characters - self._reader.num_held - self._stops.num_held - self._num_cut
+        deltas, self._deltas = joined(self._deltas), []
         token_ids, self._token_ids = self._token_ids, []
-        self._entries = entries[count:]
-        return Piece(self.index, text, entries[:count], token_ids)
+        count = sum(entry.offset < num_settled for entry in self._entries)
+        entries, self._entries = self._entries[:count], self._entries[count:]
+        return Piece(self.index, deltas, entries, token_ids)
 
-    def _end(self, text: str, reason: FinishReason) -> Piece:
-        piece = self._piece(text)
+    def _end(self, reason: FinishReason) -> Piece:
+        piece = self._piece()
         if self._stops.matched is None:
             piece.entries += self._entries
-        piece.finish_reason = self.finish_reason = reason
+        piece.finish_reason = self.finish_reason = "tool_calls" if self._has_calls and reason == "stop" else reason
         return piece

@@ -113,6 +113,7 @@ class CompletionWriter:
         first = index not in self._begun
         self._begun.add(index)
         prompt = self._plan.prompts[index // self._num_choices]
+        assert piece.finish_reason != "tool_calls"  # text isn't read for calls here
         return CompletionChoice(
             index=index,
             text=piece.text,

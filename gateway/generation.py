@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece
 from gateway.errors import ApiError, limit_headers
 from gateway.protocol.usage import Usage
+from gateway.reader import PlainReader, Reader
 from gateway.telemetry import RequestSpan
 
 logger = logging.getLogger("jitney.gateway")
@@ -20,7 +21,10 @@ logger = logging.getLogger("jitney.gateway")
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """What is to be generated: `num_samples` answers to each prompt."""
+    """What is to be generated: `num_samples` answers to each prompt.
+
+    `new_reader` makes what tells the parts of each answer apart; `shown_token_ids` are special tokens that it must see.
+    """
 
     id: str
     model: str
@@ -31,6 +35,8 @@ class GenerationPlan:
     skip_special_tokens: bool
     priority: int | None
     cache_salt: str
+    new_reader: Callable[[], Reader] = PlainReader
+    shown_token_ids: frozenset[int] = frozenset()
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -84,6 +90,8 @@ class Generation:
                 stops=plan.stops,
                 min_tokens=plan.sampling.min_tokens,
                 skip_special_tokens=plan.skip_special_tokens,
+                reader=plan.new_reader(),
+                shown_token_ids=plan.shown_token_ids,
             )
             for index in range(len(plan.prompts) * plan.num_samples)
         ]

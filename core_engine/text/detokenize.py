@@ -12,13 +12,19 @@ class IncrementalDetokenizer:
     """Turns the tokens of one sequence into text, a few at a time, at a constant cost per token.
 
     All pushes and the flush joined are the text of all tokens as a continuation of the prompt, the
-    same however the tokens were split. Bytes that form no character become U+FFFD. Special tokens
-    give no text unless `skip_special_tokens` is false.
+    same however the tokens were split. Bytes that form no character become U+FFFD. While
+    `skip_special_tokens`, no special token gives text save those of `shown_token_ids`.
     """
 
-    def __init__(self, text_model: TextModel, *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        text_model: TextModel,
+        *,
+        skip_special_tokens: bool = True,
+        shown_token_ids: frozenset[int] = frozenset(),
+    ) -> None:
         self._token_bytes = text_model.token_bytes_by_id
-        self._hidden = text_model.special_token_ids if skip_special_tokens else frozenset()
+        self._hidden = text_model.special_token_ids - shown_token_ids if skip_special_tokens else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_ids: Iterable[int]) -> str:

@@ -21,6 +21,11 @@ class StopStrings:
         self._held = ""  # the end of the text that may become a stop
         self.matched: str | None = None
 
+    @property
+    def num_held(self) -> int:
+        """Characters that are held back."""
+        return len(self._held)
+
     def push(self, text: str) -> tuple[str, bool]:
         """Take more text; return what may be emitted now, and whether a stop has been hit."""
         if self.matched is not None:
@@ -37,8 +42,9 @@ class StopStrings:
         return known[:emitted], False
 
     def flush(self) -> str:
-        """Return what was held back, at the end of a text that no stop has cut."""
+        """Return what was held back, at the end of a text that no stop has cut; the next text begins anew."""
         held, self._held = self._held, ""
+        self._states = [0] * len(self._stops)
         return held
 
     def _advance(self, character: str) -> str | None:

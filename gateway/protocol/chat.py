@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from gateway.protocol.fields import Count, GenerationFields, PositiveCount
 from gateway.protocol.usage import Usage
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class ContentPart(msgspec.Struct, kw_only=True):
@@ -22,18 +22,18 @@ class ContentPart(msgspec.Struct, kw_only=True):
 
 
 class Function(msgspec.Struct, kw_only=True):
-    """The function of a tool call that an assistant made earlier in the conversation."""
+    """The function of a tool call; the arguments are JSON in a string, if the model got them right."""
 
     name: str
     arguments: str = ""
 
 
 class ToolCall(msgspec.Struct, kw_only=True):
-    """A tool call in the history."""
+    """A tool call, in the history or in an answer."""
 
-    function: Function
     id: str | None = None
     type: str = "function"
+    function: Function
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
@@ -104,9 +104,11 @@ class ChoiceLogprobs(msgspec.Struct, frozen=True):
 class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What the assistant said."""
 
-    content: str
+    content: str | None
     role: str = "assistant"
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +133,29 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
+class FunctionDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk adds to the function of a call."""
+
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk adds to a call; id, type and name come with the first."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: FunctionDelta
+
+
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """What a chunk adds to a message."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[CallDelta] | UnsetType = UNSET
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
