@@ -41,7 +41,7 @@ from core_engine.messages import (
     SwapPolicies,
     TokenLogprobs,
 )
-from core_engine.request import FinishReason, Request, SamplingParams
+from core_engine.request import FinishReason, Grammar, GrammarKind, Request, SamplingParams
 from core_engine.selection import available_policies
 from core_engine.service import EngineClient, Patience, Ticket
 
@@ -65,6 +65,8 @@ __all__ = [
     "EngineUnavailable",
     "FinishReason",
     "FromEngine",
+    "Grammar",
+    "GrammarKind",
     "IntegrityError",
     "InvalidRequest",
     "IterationOutput",

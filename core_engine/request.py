@@ -9,6 +9,19 @@ import msgspec
 
 Kind = Literal["generate", "embed"]
 FinishReason = Literal["stop", "length", "cancelled", "error", "rejected"]
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What a whole output must be, from its first token to its end.
+
+    `text` is nothing for `json_object` (any JSON object), a JSON Schema as JSON for `json_schema`, a
+    regular expression that matches the whole output for `regex`, a JSON list of strings for `choice`,
+    and a grammar in Lark's notation as llguidance reads it for `lark`.
+    """
+
+    kind: GrammarKind
+    text: str = ""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,6 +46,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ignore_eos: bool = False
     logprobs: int | None = None  # rivals to report beside each sampled token; 0 is on, None is off
     seed: int | None = None
+    grammar: Grammar | None = None  # it wins over min_tokens, ignore_eos and biases: whoever is done ends
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
