@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core_engine.config import EngineConfig
 from core_engine.executor import Executor
+
+if TYPE_CHECKING:
+    from core_engine.model.floor import LinearFloor
+    from core_engine.model.static import StaticBatches
 
 
 def prepare_model(config: EngineConfig) -> Path:
@@ -36,3 +41,17 @@ def load_executor(
     from core_engine.model import load_executor as load
 
     return load(config, directory, report)
+
+
+def linear_floor(config: EngineConfig, directory: Path) -> LinearFloor:
+    """Measure the linear layers of the model in `directory` by themselves, and the speed of memory."""
+    from core_engine.model.floor import LinearFloor
+
+    return LinearFloor(config, directory)
+
+
+def static_batches(config: EngineConfig, directory: Path) -> StaticBatches:
+    """The model in `directory` as plain transformers runs it, loaded a second time."""
+    from core_engine.model.static import StaticBatches
+
+    return StaticBatches(config, directory)

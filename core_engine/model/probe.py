@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from core_engine.driver import HandDriver
 from core_engine.errors import ModelError
 from core_engine.model.attention import IMPLEMENTATION
-from core_engine.model.driver import HandDriver
 from core_engine.model.executor import TransformersExecutor
 
 # Of the differences' size relative to the spread of the logits. Rounding in another order stays far below

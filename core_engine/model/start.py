@@ -50,7 +50,7 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
 
 def warm_up(executor: TransformersExecutor, config: EngineConfig) -> None:
     """Run a full iteration of prompt and one of decodes, so that the first request finds everything in place."""
-    from core_engine.model.driver import HandDriver
+    from core_engine.driver import HandDriver
 
     spec = executor.spec
     driver = HandDriver(spec)

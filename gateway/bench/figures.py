@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -19,10 +20,20 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Median and 99th."""
+    return {f"p{percent}": percentile(values, percent) for percent in (50, 99)}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median of some runs, with the extremes."""
+    return {"median": percentile(values, 50), "min": min(values), "max": max(values)}
+
+
 def machine() -> dict[str, Any]:
     """What the figures were taken on."""
     return {
-        "processor": platform.processor() or platform.machine(),
+        "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
@@ -36,3 +47,10 @@ def rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: rounded(inner) for key, inner in value.items()}
     return [rounded(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

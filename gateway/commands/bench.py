@@ -6,6 +6,8 @@ import json
 
 import click
 
+from gateway.commands.bench_model import decode, floor, iteration, offline, single
+from gateway.commands.bench_online import online
 from gateway.commands.bench_policies import policies
 from gateway.commands.bench_soak import soak
 
@@ -26,5 +28,5 @@ def scheduler(as_json: bool, iterations: int) -> None:
     click.echo(json.dumps(report, indent=2) if as_json else render_scheduler_bench(report))
 
 
-bench.add_command(policies)
-bench.add_command(soak)
+for command in (offline, decode, single, online, floor, iteration, policies, soak):
+    bench.add_command(command)

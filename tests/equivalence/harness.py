@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from core_engine.config import EngineConfig
-from core_engine.model.driver import HandDriver
+from core_engine.driver import HandDriver
 from core_engine.model.executor import TransformersExecutor
 from core_engine.model.load import Assembly
 from core_engine.request import Sequence

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from core_engine.driver import HandDriver
 from core_engine.executor import ModelSpec
-from core_engine.model.driver import HandDriver
 from core_engine.model.sampler import Sampler
 from core_engine.request import SamplingParams, Sequence
 

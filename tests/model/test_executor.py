@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from core_engine.driver import HandDriver
 from core_engine.executor import Batch
-from core_engine.model.driver import HandDriver
 from core_engine.model.executor import TransformersExecutor
 from core_engine.request import SamplingParams, Sequence
 from tests.equivalence.families import tiny_model

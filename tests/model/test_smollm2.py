@@ -10,9 +10,9 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from core_engine.config import EngineConfig
+from core_engine.driver import HandDriver
 from core_engine.executor import Executor
 from core_engine.model import load_executor
-from core_engine.model.driver import HandDriver
 
 PROMPT = "The capital of France is"
 CHAT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.bench.figures import percentile
+from gateway.bench.figures import percentiles
 from gateway.bench.served import Served
 from gateway.bench.stream import Timeline, complete
 
@@ -93,5 +93,5 @@ def summary(timelines: Sequence[Timeline]) -> dict[str, Any]:
         "latency_seconds": [t.ended - t.sent for t in good],
     }
     for name, values in latencies.items():
-        figures[name] = {f"p{percent}": percentile(values, percent) for percent in (50, 99)}
+        figures[name] = percentiles(values)
     return figures

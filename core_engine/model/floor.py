@@ -1,0 +1,106 @@
+"""The floor: how long the linear layers of a model take by themselves, and how fast memory is read.
+
+No engine is faster than its products. They are measured as oneDNN runs them on prepacked weights, on
+random numbers of the model's shapes, one whole pass over all layers a time, so that no weight is still
+in a cache when its turn comes again.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core_engine.clock import MonotonicClock
+from core_engine.config import EngineConfig
+from core_engine.model.devices import choose_device, choose_dtype
+from core_engine.model.packed_linear import PackedLinear, can_pack
+
+_GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_READ_BYTES = 1 << 29
+
+
+class LinearFloor:
+    """Seconds of the linear layers by number of rows; between measured numbers, interpolated."""
+
+    def __init__(self, config: EngineConfig, directory: Path, repeats: int = 5) -> None:
+        """Measures. `directory` holds the model's config.json; no weight is read."""
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        device = choose_device(config)
+        dtype = choose_dtype(config, device)
+        body, head = _shapes(directory)
+        self.weight_bytes = sum(rows * columns for rows, columns in [*body, *head]) * dtype.itemsize
+        self._body = _table(body, dtype, device, repeats)
+        self._head = _table(head, dtype, device, repeats)
+        self.read_bytes_per_second = _read_bytes_per_second(repeats)
+
+    def seconds(self, schedule: Iterable[tuple[int, int]]) -> float:
+        """Of these (rows through the model, rows through the output layer), added up."""
+        return sum(_at(self._body, rows) + (_at(self._head, heads) if heads else 0.0) for rows, heads in schedule)
+
+    def table(self) -> dict[int, float]:
+        """Seconds of a pass in which every row is sampled, by number of rows."""
+        return {rows: self._body[rows] + self._head[rows] for rows in _GRID}
+
+
+@torch.inference_mode()
+def _read_bytes_per_second(repeats: int) -> float:
+    """How fast all threads together read memory in a row: the best of some tries."""
+    data = torch.ones(_READ_BYTES // 4, dtype=torch.float32)
+    clock = MonotonicClock()
+    seconds = []
+    for _ in range(repeats):
+        began = clock.now()
+        data.sum()
+        seconds.append(clock.now() - began)
+    return _READ_BYTES / min(seconds)
+
+
+def _shapes(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(outputs, inputs) of every linear layer in order, and of the output layer."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory))
+    head = model.get_output_embeddings()
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    body = [(module.out_features, module.in_features) for module in layers if module is not head]
+    return body, [(module.out_features, module.in_features) for module in layers if module is head]
+
+
+@torch.inference_mode()
+def _table(shapes: list[tuple[int, int]], dtype: torch.dtype, device: torch.device, repeats: int) -> dict[int, float]:
+    layers = [_layer(shape, dtype, device) for shape in shapes]
+    clock = MonotonicClock()
+    table = {}
+    for rows in _GRID:
+        inputs = {columns: torch.randn(rows, columns, dtype=dtype, device=device) for _, columns in shapes}
+        seconds = []
+        for _ in range(1 + repeats):
+            began = clock.now()
+            for layer, (_, columns) in zip(layers, shapes, strict=True):
+                layer(inputs[columns])
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            seconds.append(clock.now() - began)
+        table[rows] = statistics.median(seconds[1:])  # the first prepares the products
+    return table
+
+
+def _layer(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> nn.Module:
+    outputs, inputs = shape
+    layer = nn.Linear(inputs, outputs, bias=False, dtype=dtype, device=device)
+    return PackedLinear(layer) if can_pack(dtype, device) else layer
+
+
+def _at(table: dict[int, float], rows: int) -> float:
+    if rows >= _GRID[-1]:
+        return table[_GRID[-1]] * rows / _GRID[-1]
+    above = next(point for point in _GRID if point >= rows)
+    if above == rows:
+        return table[rows]
+    below = max(point for point in _GRID if point < rows)
+    return table[below] + (table[above] - table[below]) * (rows - below) / (above - below)

@@ -1,0 +1,64 @@
+"""What the commands that measure share: options, the report's frame, and the refusal on a busy machine."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Figures = dict[str, Any]
+
+
+def reports(measure: Callable[..., Figures]) -> Callable[..., None]:
+    """Make a command of a function that returns figures: adds --json and --force, checks that nothing else ran.
+
+    The function's `progress` hears a line for each step. Where others computed meanwhile the command ends
+    with an error instead of figures; with --force it reports and says so.
+    """
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+    @click.option("--force", is_flag=True, help="Report even if other processes computed meanwhile.")
+    @functools.wraps(measure)
+    def command(*, as_json: bool, force: bool, **options: Any) -> None:
+        from gateway.bench.figures import machine, rounded
+        from gateway.bench.quiet import Watch
+
+        watch = Watch()
+        figures = measure(progress=lambda line: click.echo(f"... {line}", err=True), **options)
+        foreign_cores, is_quiet = watch.foreign_cores(), watch.is_quiet()
+        if not is_quiet and not force:
+            raise click.ClickException(
+                f"other processes took {foreign_cores:.2f} cores meanwhile, so the figures would say nothing; "
+                "end them, or report all the same with --force"
+            )
+        report = rounded(figures | {"machine": machine(), "quiet": is_quiet, "foreign_cores": foreign_cores})
+        click.echo(json.dumps(report) if as_json else json.dumps(report, indent=2))
+
+    return command
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of the model that a command loads in its own process."""
+    for option in (
+        click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="Repeatable."),
+        click.option("--threads", type=int, help="CPU threads of the model; default: one per core."),
+        click.option("--dtype", default="auto", show_default=True, help="Number format."),
+        click.option("--model", default="smollm2", show_default=True, help="A directory, .gguf file, hub id or name."),
+    ):
+        command = option(command)
+    return command
+
+
+def engine_config(**options: Any) -> Any:
+    """The EngineConfig of these options; raises click.UsageError for a wrong one."""
+    import msgspec
+
+    from core_engine import ConfigurationError, EngineConfig
+
+    try:
+        return msgspec.convert({name: value for name, value in options.items() if value is not None}, EngineConfig)
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        raise click.UsageError(str(error)) from error
