@@ -18,7 +18,7 @@ from core_engine.errors import (
     ModelError,
     Overloaded,
 )
-from core_engine.loading import prepare_model
+from core_engine.loading import model_name, prepare_model
 from core_engine.messages import (
     Accepted,
     Answer,
@@ -96,5 +96,6 @@ __all__ = [
     "available_policies",
     "catalogue",
     "describe_policy",
+    "model_name",
     "prepare_model",
 ]

@@ -34,6 +34,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     block_size: Annotated[int, msgspec.Meta(ge=8, le=256)] = 32  # tokens per KV block
     kv_memory_bytes: PositiveInt | None = None  # wins over the fraction
     kv_memory_fraction: Annotated[float, msgspec.Meta(gt=0, le=0.95)] | None = None  # of free device memory
+    memory_sharers: PositiveInt = 1  # engines that divide the fraction (the gateway counts them)
     max_model_len: PositiveInt | None = None  # tokens of prompt and output; default: the model's own
     default_max_tokens: PositiveInt | None = None  # for requests that give none; default: what fits
 

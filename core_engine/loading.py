@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from core_engine.model.static import StaticBatches
 
 
+def model_name(config: EngineConfig) -> str:
+    """What clients call the model: as configured, else by what it is loaded from, of a path the last part."""
+    if config.served_model_name is not None:
+        return config.served_model_name
+    path = Path(config.model).expanduser()
+    if not path.exists():
+        return config.model
+    path = path.resolve()
+    return path.stem if path.suffix == ".gguf" else path.name
+
+
 def prepare_model(config: EngineConfig) -> Path:
     """Put the model's files in place, fetching and converting them if need be; returns their directory.
 

@@ -22,7 +22,7 @@ def kv_bytes_per_token(shapes: list[AttentionShape]) -> int:
 
 
 def num_kv_blocks(config: EngineConfig, bytes_per_token: int, max_model_len: int, device: torch.device) -> int:
-    """Blocks by `kv_memory_bytes`, else by the fraction of memory that is free now.
+    """Blocks by `kv_memory_bytes`, else by the fraction of memory that is free now, divided by who shares it.
 
     Without either option no more than `sequence_limit` sequences of full length could use.
     Raises ModelError where less than two blocks fit.
@@ -31,7 +31,7 @@ def num_kv_blocks(config: EngineConfig, bytes_per_token: int, max_model_len: int
     if config.kv_memory_bytes is not None:
         budget, origin = config.kv_memory_bytes, "kv_memory_bytes"
     else:
-        fraction = config.kv_memory_fraction or _DEFAULT_FRACTION[device.type]
+        fraction = (config.kv_memory_fraction or _DEFAULT_FRACTION[device.type]) / config.memory_sharers
         budget = int(fraction * free_bytes(device))
         origin = f"{fraction:.0%} of the free memory"
     num_blocks = budget // block_bytes

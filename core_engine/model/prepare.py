@@ -31,15 +31,6 @@ def prepare(model: str) -> Path:
     return prepare_directory(_fetch_from_hub(model))
 
 
-def display_name(model: str) -> str:
-    """What to call the model where nobody gave it another name: paths are shortened to their last part."""
-    path = Path(model).expanduser()
-    if path.exists():
-        path = path.resolve()
-        return path.stem if path.suffix == ".gguf" else path.name
-    return model
-
-
 def prepare_directory(directory: Path) -> Path:
     """The directory itself if it is complete, else one in the cache that links to its weights and has a tokenizer.json.
 

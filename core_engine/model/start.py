@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from core_engine.clock import MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.executor import Executor
-from core_engine.model.prepare import display_name
+from core_engine.loading import model_name
 from core_engine.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
             model = load_model(config, directory)
             assembly = Assembly(model, config)
         with phase("kv"):
-            executor = assembly.executor(config.served_model_name or display_name(config.model))
+            executor = assembly.executor(model_name(config))
         if config.probe:
             with phase("probe"):
                 verdict = Verdict(directory, executor.spec, executor.kernel_names, model.device)

@@ -1,14 +1,12 @@
-"""Metrics of the engine, from the messages it sends anyway."""
+"""Numbers of a model's engine, from the messages it sends anyway."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
-
 from core_engine import EngineInfo, EngineReady, FromEngine, IterationOutput, IterationStats, Outcome
-from gateway.telemetry.names import FINISHED_REASON_LABEL, METRICS, MODEL_LABEL, instrument_name
+from gateway.telemetry.names import FINISHED_REASON_LABEL, MODEL_LABEL
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram
@@ -19,7 +17,7 @@ OTHER = "other"
 # The word that readers of vllm:request_success know.
 _FINISHED_REASONS = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
-_Read = Callable[[], Iterable[tuple[float, Mapping[str, Any]]]]
+Read = Callable[[], Iterable[tuple[float, Mapping[str, Any]]]]
 
 
 class LabelledTotals:
@@ -43,17 +41,18 @@ class LabelledTotals:
         return [(total, dict(zip(self._labels, values, strict=True))) for values, total in list(self._totals.items())]
 
 
-class EngineMetrics:
-    """Keeps plain numbers, which instruments read when somebody collects; measures each iteration.
+class EngineNumbers:
+    """What one model's engine told, as plain numbers that instruments read when somebody collects.
 
+    `reads` has a reader for every metric that isn't a histogram; histograms are recorded to at once.
     `engine_state` answers "ready" while the engine serves: in any other state the gauges of what it
-    is doing are 0, whatever its last message said. `model` is the value of the label `model_name`
-    until the engine names it.
+    is doing are 0, whatever its last message said.
     """
 
-    def __init__(self, meter: Meter, model: str, engine_state: Callable[[], str]) -> None:
-        self.model = model
+    def __init__(self, model: str, engine_state: Callable[[], str], histograms: Mapping[str, Histogram]) -> None:
         self._engine_state = engine_state
+        self._histograms = histograms
+        self.labels: Mapping[str, str] = {MODEL_LABEL: model}
         self._epoch: int | None = None
         self._info: EngineInfo | None = None
         self._stats = IterationStats(iteration=0)
@@ -73,26 +72,7 @@ class EngineMetrics:
         self._objectives_met = LabelledTotals("class")
         self._objectives_judged = LabelledTotals("class")
         self._policy_events = LabelledTotals("kind")
-        self._meter = meter
-        self._create_gauges()
-        self._create_counters()
-        self._iteration_tokens = self.histogram("iteration_tokens")
-        self._iteration_duration = self.histogram("iteration_duration")
-        self._idle_gap = self.histogram("idle_gap")
-        self._prompt_time_share = self.histogram("prompt_time_share")
-        self._prompt_compute_share = self.histogram("prompt_compute_share")
-        self._queue_time = self.histogram("queue_time")
-        self._prefill_time = self.histogram("prefill_time")
-        self._decode_time = self.histogram("decode_time")
-
-    def histogram(self, key: str) -> Histogram:
-        """The instrument of METRICS[key]."""
-        metric = METRICS[key]
-        return self._meter.create_histogram(instrument_name(key), metric.unit, metric.description)
-
-    def labels(self) -> dict[str, str]:
-        """The labels that every metric has."""
-        return {MODEL_LABEL: self.model}
+        self.reads: Mapping[str, Read] = {**self._gauges(), **self._counters()}
 
     def observe(self, message: FromEngine) -> None:
         """Take in one message of the engine."""
@@ -105,7 +85,6 @@ class EngineMetrics:
         elif isinstance(message, EngineReady):
             self._info = message.info
             self._policy_version = message.info.policy_version
-            self.model = message.info.model
 
     def _observe_iteration(self, message: IterationOutput) -> None:
         self._policy_version = message.policy_version
@@ -141,15 +120,14 @@ class EngineMetrics:
         for class_name, (met, judged) in stats.attainment.items():
             self._objectives_met.add((class_name,), met)
             self._objectives_judged.add((class_name,), judged)
-        labels = self.labels()
         if stats.idle_gap_seconds is not None:
-            self._idle_gap.record(stats.idle_gap_seconds, labels)
+            self._record("idle_gap", stats.idle_gap_seconds)
         num_tokens = stats.prefill_tokens + stats.decode_tokens
         if num_tokens:
-            self._iteration_tokens.record(num_tokens, labels)
-            self._iteration_duration.record(stats.duration_seconds, labels)
-            self._prompt_time_share.record(stats.prefill_time_share, labels)
-            self._prompt_compute_share.record(stats.prefill_compute_share, labels)
+            self._record("iteration_tokens", num_tokens)
+            self._record("iteration_duration", stats.duration_seconds)
+            self._record("prompt_time_share", stats.prefill_time_share)
+            self._record("prompt_compute_share", stats.prefill_compute_share)
 
     def _observe_outcome(self, outcome: Outcome) -> None:
         if reason := _FINISHED_REASONS.get(outcome.finish_reason):
@@ -157,68 +135,64 @@ class EngineMetrics:
         if outcome.queue_seconds is not None:
             self._prefix_queries += outcome.num_prompt_tokens
             self._prefix_hits += outcome.num_cached_tokens
-        labels = self.labels()
-        for instrument, seconds in (
-            (self._queue_time, outcome.queue_seconds),
-            (self._prefill_time, outcome.prefill_seconds),
-            (self._decode_time, outcome.decode_seconds),
+        for key, seconds in (
+            ("queue_time", outcome.queue_seconds),
+            ("prefill_time", outcome.prefill_seconds),
+            ("decode_time", outcome.decode_seconds),
         ):
             if seconds is not None:
-                instrument.record(seconds, labels)
+                self._record(key, seconds)
+
+    def _record(self, key: str, value: float) -> None:
+        self._histograms[key].record(value, self.labels)
 
     @property
     def _now(self) -> IterationStats:
         return self._stats if self._engine_state() == "ready" else IterationStats(iteration=0)
 
-    def _create_gauges(self) -> None:
-        self._gauge("running", lambda: self._now.sequences_running)
-        self._gauge("waiting", lambda: self._now.sequences_waiting)
-        self._gauge("waiting_tokens", lambda: self._now.waiting_tokens)
-        self._gauge("kv_usage", lambda: _share(self._now.blocks_total - self._now.blocks_free, self._now))
-        self._gauge("kv_cached_idle", lambda: _share(self._now.blocks_cached_idle, self._now))
-        self._gauge("kv_waste", lambda: self._now.waste_tokens)
-        self._gauge("cost_model_error", lambda: self._now.cost_model_error)
-        self._gauge("policy_version", lambda: self._policy_version)
-        self._gauge("ready", lambda: int(self._engine_state() == "ready"))
-        self._gauge("jain", lambda: _jain([total for total, _ in self._served.read()]))
-        self._observable(
-            "longest_wait",
-            lambda: [(wait, {"class": name}) for name, wait in self._now.longest_wait_iterations.items()],
-        )
-        self._observable("cache_config", self._cache_config)
-        self._observable("policies", self._policies)
+    def _gauges(self) -> dict[str, Read]:
+        def number(value: Callable[[IterationStats], float]) -> Read:
+            return lambda: [(value(self._now), {})]
 
-    def _create_counters(self) -> None:
-        self._observable("prompt_tokens", lambda: [(self._prompt_tokens, {})])
-        self._observable("generation_tokens", lambda: [(self._generation_tokens, {})])
-        self._observable("prefix_queries", lambda: [(self._prefix_queries, {})])
-        self._observable("prefix_hits", lambda: [(self._prefix_hits, {})])
-        self._observable("preemptions", lambda: [(self._preemptions, {})])
-        self._observable("idle_rows", lambda: [(self._idle_rows, {})])
-        self._observable("restarts", lambda: [(self._restarts, {})])
-        self._observable("success", self._success.read)
-        self._observable("rejections", self._rejections.read)
-        self._observable("shortages", self._shortages.read)
-        self._observable("policy_faults", self._policy_faults.read)
-        self._observable("decisions", self._decisions.read)
-        self._observable("starts", lambda: [(self._starts, {})])
-        self._observable("holds", self._holds.read)
-        self._observable("served", self._served.read)
-        self._observable("objectives_met", self._objectives_met.read)
-        self._observable("objectives_judged", self._objectives_judged.read)
-        self._observable("policy_events", self._policy_events.read)
+        return {
+            "running": number(lambda now: now.sequences_running),
+            "waiting": number(lambda now: now.sequences_waiting),
+            "waiting_tokens": number(lambda now: now.waiting_tokens),
+            "kv_usage": number(lambda now: _share(now.blocks_total - now.blocks_free, now)),
+            "kv_cached_idle": number(lambda now: _share(now.blocks_cached_idle, now)),
+            "kv_waste": number(lambda now: now.waste_tokens),
+            "cost_model_error": number(lambda now: now.cost_model_error),
+            "policy_version": lambda: [(self._policy_version, {})],
+            "ready": lambda: [(int(self._engine_state() == "ready"), {})],
+            "jain": lambda: [(_jain([total for total, _ in self._served.read()]), {})],
+            "longest_wait": lambda: [
+                (wait, {"class": name}) for name, wait in self._now.longest_wait_iterations.items()
+            ],
+            "cache_config": self._cache_config,
+            "policies": self._policies,
+        }
 
-    def _gauge(self, key: str, value: Callable[[], float]) -> None:
-        self._observable(key, lambda: [(value(), {})])
-
-    def _observable(self, key: str, read: _Read) -> None:
-        def callback(_: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(value, {**labels, **self.labels()}) for value, labels in read()]
-
-        metric = METRICS[key]
-        gauge, counter = self._meter.create_observable_gauge, self._meter.create_observable_counter
-        create = counter if metric.kind == "counter" else gauge
-        create(instrument_name(key), [callback], metric.unit, metric.description)
+    def _counters(self) -> dict[str, Read]:
+        return {
+            "prompt_tokens": lambda: [(self._prompt_tokens, {})],
+            "generation_tokens": lambda: [(self._generation_tokens, {})],
+            "prefix_queries": lambda: [(self._prefix_queries, {})],
+            "prefix_hits": lambda: [(self._prefix_hits, {})],
+            "preemptions": lambda: [(self._preemptions, {})],
+            "idle_rows": lambda: [(self._idle_rows, {})],
+            "restarts": lambda: [(self._restarts, {})],
+            "starts": lambda: [(self._starts, {})],
+            "success": self._success.read,
+            "rejections": self._rejections.read,
+            "shortages": self._shortages.read,
+            "policy_faults": self._policy_faults.read,
+            "decisions": self._decisions.read,
+            "holds": self._holds.read,
+            "served": self._served.read,
+            "objectives_met": self._objectives_met.read,
+            "objectives_judged": self._objectives_judged.read,
+            "policy_events": self._policy_events.read,
+        }
 
     def _cache_config(self) -> Iterable[tuple[float, Mapping[str, Any]]]:
         if self._info is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,18 +26,16 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
 )
 
-from gateway.telemetry.names import METRICS
+from gateway.telemetry.names import METRICS, MODEL_LABEL
 
 
-class TokenLatencies:
-    """Seconds between tokens, as the one stream of METRICS["inter_token_latency"]."""
+class TokenHistogram:
+    """Seconds between the tokens of one model."""
 
-    def __init__(self, labels: Callable[[], dict[str, str]]) -> None:
-        self._metric = METRICS["inter_token_latency"]
-        (self._stream,) = self._metric.streams
+    def __init__(self, bounds: tuple[float, ...], labels: Mapping[str, str]) -> None:
+        self._bounds = bounds
         self._labels = labels
-        self._bounds = self._stream.buckets
-        self._counts = [0] * (len(self._bounds) + 1)
+        self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         self._min, self._max = math.inf, -math.inf
         self._started_ns = time.time_ns()
@@ -49,19 +47,13 @@ class TokenLatencies:
         self._min = min(self._min, seconds)
         self._max = max(self._max, seconds)
 
-    def extend(self, collected: MetricsData) -> MetricsData:
-        """`collected` with this histogram in its last scope; unchanged while nothing was recorded."""
+    def collect(self) -> HistogramDataPoint | None:
+        """What was recorded so far, if anything."""
         counts = tuple(self._counts)
-        if not collected.resource_metrics or not any(counts):
-            return collected
-        *resources, resource = collected.resource_metrics
-        *scopes, scope = resource.scope_metrics
-        extended: ScopeMetrics = replace(scope, metrics=[*scope.metrics, self._collect(counts)])
-        return MetricsData([*resources, replace(resource, scope_metrics=[*scopes, extended])])
-
-    def _collect(self, counts: tuple[int, ...]) -> Metric:
-        point = HistogramDataPoint(
-            attributes=self._labels(),
+        if not any(counts):
+            return None
+        return HistogramDataPoint(
+            attributes=dict(self._labels),
             start_time_unix_nano=self._started_ns,
             time_unix_nano=time.time_ns(),
             count=sum(counts),
@@ -71,12 +63,41 @@ class TokenLatencies:
             min=self._min,
             max=self._max,
         )
-        return Metric(
+
+
+class TokenLatencies:
+    """The histograms of all models, as the one stream of METRICS["inter_token_latency"]."""
+
+    def __init__(self) -> None:
+        self._metric = METRICS["inter_token_latency"]
+        (self._stream,) = self._metric.streams
+        self._of: dict[str, TokenHistogram] = {}
+
+    def of(self, model: str) -> TokenHistogram:
+        """The histogram of a model."""
+        if model not in self._of:
+            self._of[model] = TokenHistogram(self._stream.buckets, {MODEL_LABEL: model})
+        return self._of[model]
+
+    def remove(self, model: str) -> None:
+        """Forget a model that is gone."""
+        self._of.pop(model, None)
+
+    def extend(self, collected: MetricsData) -> MetricsData:
+        """`collected` with these histograms in its last scope; unchanged while nothing was recorded."""
+        points = [point for histogram in list(self._of.values()) if (point := histogram.collect()) is not None]
+        if not collected.resource_metrics or not points:
+            return collected
+        *resources, resource = collected.resource_metrics
+        *scopes, scope = resource.scope_metrics
+        metric = Metric(
             name=self._stream.name,
             description=self._metric.description,
             unit=self._metric.unit,
-            data=Histogram([point], AggregationTemporality.CUMULATIVE),
+            data=Histogram(points, AggregationTemporality.CUMULATIVE),
         )
+        extended: ScopeMetrics = replace(scope, metrics=[*scope.metrics, metric])
+        return MetricsData([*resources, replace(resource, scope_metrics=[*scopes, extended])])
 
 
 class _ExtendingReader(MetricReader):

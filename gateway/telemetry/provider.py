@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from core_engine import FromEngine
-from gateway.telemetry.engine import EngineMetrics
 from gateway.telemetry.environment import otlp_wanted, sdk_disabled
+from gateway.telemetry.instruments import Instruments
 from gateway.telemetry.latency import PeriodicReader, PrometheusReader, TokenLatencies
 from gateway.telemetry.names import METRICS, instrument_name
 from gateway.telemetry.request import RequestAttributes, RequestMetrics, RequestSpan, SilentSpan
@@ -35,25 +35,17 @@ class Telemetry:
 
     Between `start` and `shutdown` it is on, unless OTEL_SDK_DISABLED is true; otherwise every call is
     taken and does nothing. Belongs to one thread but for `metrics_text`, which any may call.
-    `model_name` labels metrics until the engine names its model, `engine_state` answers "ready" while
-    the engine serves, `clock` gives seconds that never go back.
+    `clock` gives seconds that never go back.
     """
 
-    def __init__(
-        self,
-        model_name: str,
-        *,
-        engine_state: Callable[[], str] = lambda: "ready",
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._model_name = model_name
-        self._engine_state = engine_state
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._registry = CollectorRegistry()
         self._meter_provider: MeterProvider | None = None
         self._tracer_provider: TracerProvider | None = None
         self._tracer: Tracer | None = None
-        self._engine: EngineMetrics | None = None
+        self._instruments: Instruments | None = None
+        self._token_latencies = TokenLatencies()
         self._requests: RequestMetrics | None = None
         self._silent = SilentSpan()
 
@@ -62,17 +54,16 @@ class Telemetry:
         if sdk_disabled():
             return
         resource = _resource()
-        token_latencies = TokenLatencies(self._labels)
         readers: list[MetricReader] = [
             PrometheusReader(
-                token_latencies, disable_target_info=True, scope_info_enabled=False, registry=self._registry
+                self._token_latencies, disable_target_info=True, scope_info_enabled=False, registry=self._registry
             )
         ]
         export_traces = otlp_wanted("traces")
         if otlp_wanted("metrics"):
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-            readers.append(PeriodicReader(token_latencies, OTLPMetricExporter()))
+            readers.append(PeriodicReader(self._token_latencies, OTLPMetricExporter()))
         if export_traces:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -82,14 +73,14 @@ class Telemetry:
         self._meter_provider = MeterProvider(
             readers, resource, AlwaysOffExemplarFilter(), shutdown_on_exit=False, views=_views()
         )
-        self._engine = EngineMetrics(self._meter_provider.get_meter(SCOPE), self._model_name, self._engine_state)
-        self._requests = RequestMetrics(self._engine, token_latencies)
+        self._instruments = Instruments(self._meter_provider.get_meter(SCOPE))
+        self._requests = RequestMetrics(self._instruments, self._token_latencies)
 
     def shutdown(self, timeout_seconds: float = 5.0) -> None:
         """Export what is left and turn off; what a collector has not taken by then is lost."""
         providers = [provider for provider in (self._tracer_provider, self._meter_provider) if provider is not None]
         self._tracer_provider = self._meter_provider = None
-        self._tracer = self._engine = self._requests = None
+        self._tracer = self._instruments = self._requests = None
         # Against a collector that is down the exporters would try for much longer.
         threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
         for thread in threads:
@@ -98,10 +89,23 @@ class Telemetry:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def observe(self, message: FromEngine) -> None:
-        """Take in one message of the engine, in the order they come."""
-        if self._engine is not None:
-            self._engine.observe(message)
+    def add_model(
+        self, model: str, aliases: Iterable[str] = (), *, engine_state: Callable[[], str] = lambda: "ready"
+    ) -> None:
+        """Begin the metrics of a model; `engine_state` answers "ready" while its engine serves."""
+        if self._instruments is not None:
+            self._instruments.add(model, aliases, engine_state)
+
+    def remove_model(self, model: str) -> None:
+        """End the metrics of a model that is gone."""
+        self._token_latencies.remove(model)
+        if self._instruments is not None:
+            self._instruments.remove(model)
+
+    def observe(self, model: str, message: FromEngine) -> None:
+        """Take in one message of a model's engine, in the order they come."""
+        if self._instruments is not None and (numbers := self._instruments.of(model)) is not None:
+            numbers.observe(message)
 
     def request(
         self, operation: str, model: str, headers: Mapping[str, str], **attributes: Unpack[RequestAttributes]
@@ -118,9 +122,6 @@ class Telemetry:
     def metrics_text(self) -> tuple[bytes, str]:
         """The Prometheus exposition of all metrics, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
-
-    def _labels(self) -> dict[str, str]:
-        return self._engine.labels() if self._engine is not None else {}
 
 
 def _resource() -> Resource:

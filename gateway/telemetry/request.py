@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from opentelemetry import propagate
-from opentelemetry.metrics import Histogram
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from core_engine import Outcome
 from gateway.telemetry import names
-from gateway.telemetry.engine import LABEL_SETS, OTHER, EngineMetrics
-from gateway.telemetry.latency import TokenLatencies
+from gateway.telemetry.engine import LABEL_SETS, OTHER
+from gateway.telemetry.instruments import Instruments
+from gateway.telemetry.latency import TokenHistogram, TokenLatencies
 
 
 class RequestAttributes(TypedDict, total=False):
@@ -36,25 +36,26 @@ class RequestAttributes(TypedDict, total=False):
 class RequestMetrics:
     """The instruments that requests record to, shared by all of them."""
 
-    def __init__(self, engine: EngineMetrics, token_latencies: TokenLatencies) -> None:
-        self._engine = engine
-        self.token_latencies = token_latencies
-        self.duration: Histogram = engine.histogram("request_duration")
-        self.e2e: Histogram = engine.histogram("e2e")
-        self.time_to_first_token: Histogram = engine.histogram("time_to_first_token")
-        self.time_per_output_token: Histogram = engine.histogram("time_per_output_token")
+    def __init__(self, instruments: Instruments, token_latencies: TokenLatencies) -> None:
+        self._instruments = instruments
+        self._token_latencies = token_latencies
+        self.duration = instruments.histograms["request_duration"]
+        self.e2e = instruments.histograms["e2e"]
+        self.time_to_first_token = instruments.histograms["time_to_first_token"]
+        self.time_per_output_token = instruments.histograms["time_per_output_token"]
         self._error_types: set[str] = set()
 
     def labels(self, operation: str, model: str) -> dict[str, str]:
         """Labels of a request; a model that isn't served never becomes one."""
-        labels = {names.OPERATION_NAME: operation, names.PROVIDER_NAME: names.PROVIDER, **self._engine.labels()}
-        if self.serves(model):
-            labels[names.REQUEST_MODEL] = model
-        return labels
+        labels = {names.OPERATION_NAME: operation, names.PROVIDER_NAME: names.PROVIDER}
+        served = self._instruments.served_name(model)
+        if served is None:
+            return labels | {names.MODEL_LABEL: OTHER}
+        return labels | {names.MODEL_LABEL: served, names.REQUEST_MODEL: model}
 
-    def serves(self, model: str) -> bool:
-        """Whether the engine goes by this name."""
-        return model == self._engine.model
+    def token_latencies(self, labels: Mapping[str, str]) -> TokenHistogram:
+        """Where the times between a request's tokens are counted."""
+        return self._token_latencies.of(labels[names.MODEL_LABEL])
 
     def error_label(self, error_type: str) -> str:
         """The type as a label: itself, unless there are too many already."""
@@ -85,6 +86,7 @@ class RequestSpan:
         self._tracer = tracer
         self._clock = clock
         self._labels = metrics.labels(operation, model)
+        self._token_latencies = metrics.token_latencies(self._labels)
         self._choices = attributes.get("n") or 1
         self._started = clock()
         self._submitted: float | None = None
@@ -95,7 +97,7 @@ class RequestSpan:
         if tracer is not None:
             self._started_ns = time.time_ns()
             self._span = tracer.start_span(
-                f"{operation} {model}" if metrics.serves(model) else operation,
+                f"{operation} {model}" if names.REQUEST_MODEL in self._labels else operation,
                 propagate.extract(headers),
                 SpanKind.SERVER,
                 _span_attributes(operation, model, attributes),
@@ -123,7 +125,7 @@ class RequestSpan:
         if previous is not None:
             # Choices run side by side: each of them got about count / choices tokens in this time.
             seconds = (now - previous) * min(self._choices, count) / count
-            self._metrics.token_latencies.record(seconds, count)
+            self._token_latencies.record(seconds, count)
         self._last_tokens[prompt_index] = now
 
     def finish(

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
+from core_engine.loading import model_name
 from core_engine.model import embedded, load_executor, prepare_model
 from core_engine.model.cache import cached_directory
-from core_engine.model.prepare import display_name
 from core_engine.model.splitting import restore_splitting
 from tests.model.conftest import tiny_tokenizer
 
@@ -40,10 +40,10 @@ def test_a_complete_directory_is_used_as_it_is(model_directory: MakeDirectory) -
 def test_names_for_clients(tmp_path: Path) -> None:
     (tmp_path / "my-model").mkdir()
     (tmp_path / "other.gguf").touch()
-    assert display_name(str(tmp_path / "my-model")) == "my-model"
-    assert display_name(str(tmp_path / "other.gguf")) == "other"
-    assert display_name("owner/name") == "owner/name"
-    assert display_name("smollm2") == "smollm2"
+    assert model_name(EngineConfig(model=str(tmp_path / "my-model"))) == "my-model"
+    assert model_name(EngineConfig(model=str(tmp_path / "other.gguf"))) == "other"
+    assert model_name(EngineConfig(model="owner/name")) == "owner/name"
+    assert model_name(EngineConfig(model="smollm2")) == "smollm2"
 
 
 # What can't be found or may not be read.

@@ -23,7 +23,8 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def telemetry(clock: HandClock) -> Iterator[Telemetry]:
-    telemetry = Telemetry(MODEL, clock=clock)
+    telemetry = Telemetry(clock=clock)
     telemetry.start()
+    telemetry.add_model(MODEL)
     yield telemetry
     telemetry.shutdown()

@@ -39,18 +39,19 @@ def test_a_token_costs_a_handful_of_calls(telemetry: Telemetry, clock: HandClock
 
 
 def test_an_iteration_costs_the_same_for_any_number_of_sequences(telemetry: Telemetry) -> None:
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     few, many = (iteration(num_outputs=count, decode_tokens=count) for count in (1, 256))
-    telemetry.observe(few)
-    assert num_calls(lambda: telemetry.observe(few)) == num_calls(lambda: telemetry.observe(many))
+    telemetry.observe(MODEL, few)
+    assert num_calls(lambda: telemetry.observe(MODEL, few)) == num_calls(lambda: telemetry.observe(MODEL, many))
 
 
 def test_off_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    telemetry = Telemetry(MODEL)
+    telemetry = Telemetry()
     telemetry.start()
+    telemetry.add_model(MODEL)
     request = telemetry.request("chat", MODEL, {}, max_tokens=5)
-    assert num_calls(lambda: telemetry.observe(iteration(num_outputs=64))) <= 3  # two of them build the message
+    assert num_calls(lambda: telemetry.observe(MODEL, iteration(num_outputs=64))) <= 3  # two of them build the message
     assert num_calls(lambda: request.tokens(1)) <= 2
     assert telemetry.request("chat", MODEL, {}) is request
     request.submitted()

@@ -9,9 +9,10 @@ from tests.telemetry.samples import MODEL, iteration, outcome, ready, samples, v
 
 
 def test_gauges_tell_the_last_iteration(telemetry: Telemetry) -> None:
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     telemetry.observe(
-        iteration(sequences_running=3, sequences_waiting=2, waiting_tokens=70, blocks_free=60, blocks_cached_idle=20)
+        MODEL,
+        iteration(sequences_running=3, sequences_waiting=2, waiting_tokens=70, blocks_free=60, blocks_cached_idle=20),
     )
     assert value(telemetry, "vllm:num_requests_running", model_name=MODEL) == 3
     assert value(telemetry, "vllm:num_requests_waiting", model_name=MODEL) == 2
@@ -27,8 +28,8 @@ def test_gauges_exist_before_the_engine_has_spoken(telemetry: Telemetry) -> None
 
 
 def test_gauges_return_to_zero_when_the_engine_is_idle(telemetry: Telemetry) -> None:
-    telemetry.observe(iteration(sequences_running=3, blocks_free=10))
-    telemetry.observe(iteration())
+    telemetry.observe(MODEL, iteration(sequences_running=3, blocks_free=10))
+    telemetry.observe(MODEL, iteration())
     assert value(telemetry, "vllm:num_requests_running") == 0
     assert value(telemetry, "vllm:kv_cache_usage_perc") == 0
 
@@ -36,9 +37,10 @@ def test_gauges_return_to_zero_when_the_engine_is_idle(telemetry: Telemetry) -> 
 @pytest.mark.parametrize("state", ["starting", "restarting", "failed", "stopped"])
 def test_gauges_are_zero_while_no_engine_serves(state: str) -> None:
     states = ["ready"]
-    telemetry = Telemetry(MODEL, engine_state=lambda: states[-1])
+    telemetry = Telemetry()
     telemetry.start()
-    telemetry.observe(iteration(sequences_running=3, sequences_waiting=1, blocks_free=10))
+    telemetry.add_model(MODEL, engine_state=lambda: states[-1])
+    telemetry.observe(MODEL, iteration(sequences_running=3, sequences_waiting=1, blocks_free=10))
     assert value(telemetry, "jitney_engine_ready") == 1
     states.append(state)
     assert value(telemetry, "jitney_engine_ready") == 0
@@ -48,15 +50,15 @@ def test_gauges_are_zero_while_no_engine_serves(state: str) -> None:
 
 
 def test_a_new_epoch_is_a_restart_that_resets_gauges_and_keeps_counters(telemetry: Telemetry) -> None:
-    telemetry.observe(ready(epoch=1))
-    telemetry.observe(iteration(epoch=1, num_outputs=4, sequences_running=3, preemptions=2, blocks_free=10))
+    telemetry.observe(MODEL, ready(epoch=1))
+    telemetry.observe(MODEL, iteration(epoch=1, num_outputs=4, sequences_running=3, preemptions=2, blocks_free=10))
     assert value(telemetry, "jitney_engine_restarts_total") == 0
-    telemetry.observe(ModelPrepared(epoch=2, directory="somewhere"))
+    telemetry.observe(MODEL, ModelPrepared(epoch=2, directory="somewhere"))
     assert value(telemetry, "vllm:num_requests_running") == 0
     assert value(telemetry, "vllm:kv_cache_usage_perc") == 0
-    telemetry.observe(ready(epoch=2))
-    telemetry.observe(iteration(epoch=2, num_outputs=1, preemptions=1))
-    telemetry.observe(EngineFailed(epoch=3, message="no memory"))
+    telemetry.observe(MODEL, ready(epoch=2))
+    telemetry.observe(MODEL, iteration(epoch=2, num_outputs=1, preemptions=1))
+    telemetry.observe(MODEL, EngineFailed(epoch=3, message="no memory"))
     assert value(telemetry, "jitney_engine_restarts_total") == 2
     assert value(telemetry, "vllm:num_preemptions_total") == 3
     assert value(telemetry, "vllm:generation_tokens_total") == 5
@@ -65,6 +67,7 @@ def test_a_new_epoch_is_a_restart_that_resets_gauges_and_keeps_counters(telemetr
 def test_counters_add_up_increments(telemetry: Telemetry) -> None:
     for _ in range(2):
         telemetry.observe(
+            MODEL,
             iteration(
                 num_outputs=3,
                 prefill_tokens=20,
@@ -73,7 +76,7 @@ def test_counters_add_up_increments(telemetry: Telemetry) -> None:
                 memory_shortages={"next_block": 2, "take": 1},
                 policy_faults={"orca": 1},
                 decision_seconds={"plan_iteration/orca": 0.5, "rank_sequences/fcfs": 0.25},
-            )
+            ),
         )
     assert value(telemetry, "vllm:prompt_tokens_total") == 40
     assert value(telemetry, "vllm:generation_tokens_total") == 6
@@ -86,16 +89,17 @@ def test_counters_add_up_increments(telemetry: Telemetry) -> None:
 
 
 def test_scheduling_is_counted_by_who_held_whom_and_who_was_served(telemetry: Telemetry) -> None:
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     for _ in range(2):
         telemetry.observe(
+            MODEL,
             iteration(
                 starts=3,
                 held={"stretch: a newcomer costs too much": 4, "engine: an overdue request is next": 1},
                 longest_wait_iterations={"batch": 70, "standard": 2},
                 served_tokens={"acme": 30, "other": 10},
                 attainment={"standard": (1, 2)},
-            )
+            ),
         )
     assert value(telemetry, "jitney_starts_total") == 6
     assert value(telemetry, "jitney_holds_total", policy="stretch", reason="a newcomer costs too much") == 8
@@ -112,13 +116,14 @@ def test_changes_of_policies_are_counted_by_kind(telemetry: Telemetry) -> None:
         PolicyEvent(kind=kind, version=version, iteration=version, policies=("orca",))
         for version, kind in enumerate(("adopted", "adopted", "rolled_back"), start=2)
     ]
-    telemetry.observe(IterationOutput(epoch=1, policy_version=4, policy_events=events))
+    telemetry.observe(MODEL, IterationOutput(epoch=1, policy_version=4, policy_events=events))
     assert value(telemetry, "jitney_policy_events_total", kind="adopted") == 2
     assert value(telemetry, "jitney_policy_events_total", kind="rolled_back") == 1
 
 
 def test_iterations_are_measured_when_they_execute_something(telemetry: Telemetry) -> None:
     telemetry.observe(
+        MODEL,
         iteration(
             duration_seconds=0.03,
             idle_gap_seconds=0.0002,
@@ -126,9 +131,9 @@ def test_iterations_are_measured_when_they_execute_something(telemetry: Telemetr
             decode_tokens=4,
             prefill_time_share=0.5,
             prefill_compute_share=0.75,
-        )
+        ),
     )
-    telemetry.observe(iteration())
+    telemetry.observe(MODEL, iteration())
     for name, total in (
         ("vllm:iteration_tokens_total", 16),
         ("jitney_iteration_duration_seconds", 0.03),
@@ -145,8 +150,8 @@ def test_iterations_are_measured_when_they_execute_something(telemetry: Telemetr
 def test_finished_requests_count_by_reason_with_their_times(telemetry: Telemetry) -> None:
     assert value(telemetry, "vllm:request_success_total", finished_reason="stop") == 0
     never_ran = outcome(finish_reason="cancelled", queue_seconds=None, prefill_seconds=None, decode_seconds=None)
-    telemetry.observe(iteration(finished=(outcome(), outcome(finish_reason="length"), never_ran)))
-    telemetry.observe(iteration(finished=(outcome(finish_reason="error"),)))
+    telemetry.observe(MODEL, iteration(finished=(outcome(), outcome(finish_reason="length"), never_ran)))
+    telemetry.observe(MODEL, iteration(finished=(outcome(finish_reason="error"),)))
     reasons = {labels["finished_reason"]: count for labels, count in samples(telemetry)["vllm:request_success_total"]}
     assert reasons == {"stop": 1, "length": 1, "abort": 1}
     assert value(telemetry, "vllm:prefix_cache_queries_total") == 3 * 5
@@ -158,7 +163,7 @@ def test_finished_requests_count_by_reason_with_their_times(telemetry: Telemetry
 
 def test_labels_that_policies_make_up_are_bounded(telemetry: Telemetry) -> None:
     made_up = [Rejected(f"r{index}", f"reason-{index}", "no") for index in range(3 * LABEL_SETS)]
-    telemetry.observe(IterationOutput(epoch=1, policy_version=1, rejected=made_up))
+    telemetry.observe(MODEL, IterationOutput(epoch=1, policy_version=1, rejected=made_up))
     rejected = samples(telemetry)["jitney_requests_rejected_total"]
     assert len(rejected) == LABEL_SETS + 1
     assert sum(count for _, count in rejected) == len(made_up)
@@ -166,16 +171,33 @@ def test_labels_that_policies_make_up_are_bounded(telemetry: Telemetry) -> None:
 
 def test_layout_and_policies_are_information(telemetry: Telemetry) -> None:
     assert "vllm:cache_config_info" not in samples(telemetry)
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     assert value(telemetry, "vllm:cache_config_info", block_size="32", num_gpu_blocks="100") == 1
     assert value(telemetry, "jitney_policy_info", hook="plan_iteration", policy="stall_free") == 1
 
 
-def test_the_engine_names_the_model() -> None:
-    telemetry = Telemetry("guessed")
-    telemetry.start()
-    assert value(telemetry, "vllm:num_requests_running", model_name="guessed") == 0
-    telemetry.observe(ready())
-    models = {labels["model_name"] for given in samples(telemetry).values() for labels, _ in given}
+def test_each_model_has_its_own_numbers_under_its_own_label(telemetry: Telemetry) -> None:
+    telemetry.add_model("other-model", ["other"])
+    telemetry.observe(MODEL, iteration(num_outputs=3, sequences_running=1, prefill_tokens=4))
+    telemetry.observe("other-model", iteration(num_outputs=5, sequences_running=2, prefill_tokens=6))
+    for name, counted in (
+        ("vllm:generation_tokens_total", (3, 5)),
+        ("vllm:num_requests_running", (1, 2)),
+        ("vllm:iteration_tokens_total_sum", (4, 6)),
+    ):
+        assert (value(telemetry, name, model_name=MODEL), value(telemetry, name, model_name="other-model")) == counted
+    for model in (MODEL, "other"):
+        request = telemetry.request("chat", model, {})
+        request.tokens(1)
+        request.tokens(1)
+        request.finish(outcome())
+    assert value(telemetry, "vllm:e2e_request_latency_seconds_count", model_name="other-model") == 1
+    assert value(telemetry, "vllm:inter_token_latency_seconds_count", model_name="other-model") == 1
+
+
+def test_a_model_that_is_gone_has_no_gauges(telemetry: Telemetry) -> None:
+    telemetry.add_model("other-model")
+    telemetry.remove_model("other-model")
+    telemetry.observe("other-model", iteration(sequences_running=2))
+    models = {labels["model_name"] for labels, _ in samples(telemetry)["vllm:num_requests_running"]}
     assert models == {MODEL}
-    telemetry.shutdown()

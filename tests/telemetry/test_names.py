@@ -10,8 +10,9 @@ from tests.telemetry.samples import MODEL, HandClock, iteration, outcome, promet
 
 def exercise(telemetry: Telemetry, clock: HandClock) -> None:
     """Make every metric have a value."""
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     telemetry.observe(
+        MODEL,
         iteration(
             num_outputs=1,
             finished=(outcome(),),
@@ -25,11 +26,11 @@ def exercise(telemetry: Telemetry, clock: HandClock) -> None:
             longest_wait_iterations={"standard": 1},
             served_tokens={"anonymous": 1},
             attainment={"standard": (1, 1)},
-        )
+        ),
     )
     event = PolicyEvent(kind="adopted", version=2, iteration=1, policies=("orca",))
-    telemetry.observe(IterationOutput(epoch=1, policy_version=2, policy_events=[event]))
-    telemetry.observe(IterationOutput(epoch=1, policy_version=1, rejected=[Rejected("r1", "queue_full", "no")]))
+    telemetry.observe(MODEL, IterationOutput(epoch=1, policy_version=2, policy_events=[event]))
+    telemetry.observe(MODEL, IterationOutput(epoch=1, policy_version=1, rejected=[Rejected("r1", "queue_full", "no")]))
     request = telemetry.request("chat", MODEL, {})
     request.tokens(1)
     request.tokens(1)

@@ -27,9 +27,10 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 @pytest.fixture
 def exporting(collector: Collector, clock: HandClock) -> Telemetry:
     """Exports when shut down, which the tests do themselves."""
-    telemetry = Telemetry(MODEL, clock=clock)
+    telemetry = Telemetry(clock=clock)
     telemetry.start()
-    telemetry.observe(ready())
+    telemetry.add_model(MODEL)
+    telemetry.observe(MODEL, ready())
     return telemetry
 
 
@@ -134,7 +135,7 @@ def test_errors_name_their_type_and_whose_fault_it_was(exporting: Telemetry, col
 
 
 def test_metrics_go_out_under_their_names(exporting: Telemetry, collector: Collector, clock: HandClock) -> None:
-    exporting.observe(iteration(num_outputs=2, decode_tokens=2, duration_seconds=0.02, sequences_running=2))
+    exporting.observe(MODEL, iteration(num_outputs=2, decode_tokens=2, duration_seconds=0.02, sequences_running=2))
     request = exporting.request("chat", MODEL, {})
     request.tokens(1)
     clock.advance(0.5)
@@ -164,8 +165,9 @@ def test_the_resource_is_ours_unless_the_operator_says_otherwise(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for expected in ("jitney", "chat-eu"):
-        telemetry = Telemetry(MODEL)
+        telemetry = Telemetry()
         telemetry.start()
+        telemetry.add_model(MODEL)
         telemetry.request("chat", MODEL, {}).finish(outcome())
         telemetry.shutdown(HANG_SECONDS)
         *_, resource = collector.resources()

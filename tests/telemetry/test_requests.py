@@ -93,7 +93,7 @@ def test_a_client_that_leaves_early_has_no_outcome(telemetry: Telemetry) -> None
 
 
 def test_names_that_clients_make_up_never_become_labels(telemetry: Telemetry) -> None:
-    telemetry.observe(ready())
+    telemetry.observe(MODEL, ready())
     telemetry.request("chat", "made-up", {}).error("model_not_found", client_at_fault=True)
     before = telemetry.metrics_text()[0].count(b"\n")
     for number in range(50):
