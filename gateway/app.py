@@ -7,13 +7,16 @@ from typing import Any
 from litestar import Litestar, Request, Response
 from litestar.config.app import AppConfig
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 from litestar.plugins import InitPluginProtocol
 from litestar.types import ASGIApp
 
 from gateway.auth import KEYLESS_PATHS, ApiKeys
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
+from gateway.loading import ModelLoader
 from gateway.routes.admin import admin_routes
+from gateway.routes.admin_models import admin_model_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
 from gateway.routes.models import model_routes
@@ -24,8 +27,9 @@ from gateway.state import Gateway
 class GatewayPlugin(InitPluginProtocol):
     """Everything that makes a Litestar application ours."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, loader: ModelLoader) -> None:
         self._gateway = gateway
+        self._loader = loader
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Add routes, and one handler for every exception."""
@@ -35,7 +39,7 @@ class GatewayPlugin(InitPluginProtocol):
             *model_routes(gateway),
             *token_routes(gateway),
             *health_routes(gateway),
-            *(admin_routes(gateway) if gateway.settings.admin_key else ()),
+            *(self._admin_routes() if gateway.settings.admin_key else ()),
         ]
         app_config.exception_handlers = {Exception: _answer_error, HTTPException: _answer_error}
         app_config.openapi_config = None
@@ -43,8 +47,11 @@ class GatewayPlugin(InitPluginProtocol):
         app_config.request_max_body_size = None  # bodies are read and bounded by gateway.body
         return app_config
 
+    def _admin_routes(self) -> list[HTTPRouteHandler]:
+        return [*admin_routes(self._gateway), *admin_model_routes(self._gateway, self._loader)]
 
-def build_app(gateway: Gateway) -> ASGIApp:
+
+def build_app(gateway: Gateway, loader: ModelLoader) -> ASGIApp:
     """The whole application, to be served by any ASGI server."""
     settings = gateway.settings
     open_paths = KEYLESS_PATHS | ({"/metrics"} if settings.public_metrics else set())
@@ -53,7 +60,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         admin_key=settings.admin_key,
         keyless_paths=open_paths,
     )
-    return Edge(Litestar(plugins=[GatewayPlugin(gateway)]), settings, keys)
+    return Edge(Litestar(plugins=[GatewayPlugin(gateway, loader)]), settings, keys)
 
 
 def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

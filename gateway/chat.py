@@ -9,7 +9,7 @@ from gateway.operation import new_id
 from gateway.prompts import chat_prompt
 from gateway.protocol.chat import ChatRequest
 from gateway.sampling import sampling_params
-from gateway.state import Serving
+from gateway.served_model import Serving
 from gateway.unsupported import refuse_unsupported_chat
 
 

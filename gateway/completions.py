@@ -17,7 +17,7 @@ from gateway.prompts import completion_prompts
 from gateway.protocol.completions import Completion, CompletionChoice, CompletionRequest
 from gateway.protocol.usage import Usage
 from gateway.sampling import sampling_params
-from gateway.state import Serving
+from gateway.served_model import Serving
 from gateway.unsupported import refuse_unsupported_completion
 
 DEFAULT_MAX_TOKENS = 16

@@ -10,7 +10,7 @@ from gateway.choice import Piece
 from gateway.generation import GenerationPlan
 from gateway.protocol.fields import GenerationFields
 from gateway.protocol.usage import Usage
-from gateway.state import Serving
+from gateway.served_model import Serving
 
 
 class Writer(Protocol):

@@ -10,7 +10,7 @@ from gateway.messages import check_template_options, template_messages
 from gateway.protocol.chat import ChatMessage, ChatRequest
 from gateway.protocol.completions import MAX_PROMPTS, CompletionRequest
 from gateway.sampling import check_token_ids, context_error
-from gateway.state import Serving
+from gateway.served_model import Serving
 
 
 def chat_prompt(body: ChatRequest, serving: Serving) -> list[int]:

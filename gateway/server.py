@@ -1,4 +1,4 @@
-"""`serve`: one gateway process with its engine, from the first log line to the end of the drain."""
+"""`serve`: one gateway process with its engines, from the first log line to the end of the drain."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import uvicorn
 
-from core_engine import Callers, ConfigurationError, EngineClient, EngineConfig, EngineUnavailable, ModelError
-from core_engine.text import load_text_model
+from core_engine import Callers, ConfigurationError, EngineClient, EngineUnavailable, ModelError
 from gateway.app import build_app
 from gateway.cors import is_loopback_host
+from gateway.deployment import Deployment
+from gateway.loading import ModelLoader
+from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
 from gateway.telemetry import Telemetry
@@ -27,37 +28,37 @@ logger = logging.getLogger("jitney")
 FLUSH_SECONDS = 5
 
 
-async def serve(config: EngineConfig, settings: GatewaySettings) -> int:
+async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
     """Serve until a signal or a failure at start; returns the exit status.
 
     Raises ConfigurationError where the address can't be had, before anything is started.
     """
+    first = deployment.models[0].config
     async with contextlib.AsyncExitStack() as cleanup:
         listener = cleanup.enter_context(bind(settings.host, settings.port))
-        client = EngineClient(config)
-        # The engine will say its name; until then no path of this machine becomes a label.
-        telemetry = Telemetry(config.served_model_name or Path(config.model).name, engine_state=lambda: client.state)
+        telemetry = Telemetry()
         telemetry.start()
         cleanup.callback(telemetry.shutdown)
-        client.listeners.append(telemetry.observe)
-        gateway = Gateway(settings, client, telemetry, Callers(config.policies, settings.keys))
+        # Callers are identified before it is known which model they want: by the policies of the first.
+        gateway = Gateway(settings, telemetry, Callers(first.policies, settings.keys))
         cleanup.callback(gateway.workers.close)
-        server = _Server(_server_config(gateway))
+        for model in deployment.models:
+            gateway.add(ServedModel(model, EngineClient(model.config)), named_at_start=True)
+        server = _Server(_server_config(gateway, ModelLoader(gateway, deployment)))
         lifecycle = Lifecycle(gateway, server)
         lifecycle.watch_signals()
-        _log_listening(listener, config, settings)
-        cleanup.push_async_callback(client.stop)
-        await client.start()
+        _log_listening(listener, deployment, settings)
+        cleanup.push_async_callback(gateway.stop)
         bringing_up = asyncio.ensure_future(lifecycle.bring_up())
         cleanup.callback(bringing_up.cancel)
         await server.serve([listener])
     return lifecycle.exit_status
 
 
-def _server_config(gateway: Gateway) -> uvicorn.Config:
+def _server_config(gateway: Gateway, loader: ModelLoader) -> uvicorn.Config:
     settings = gateway.settings
     return uvicorn.Config(
-        build_app(gateway),
+        build_app(gateway, loader),
         http=bounded_protocol(settings),
         ws="none",
         lifespan="off",
@@ -114,46 +115,26 @@ class Lifecycle:
         self._draining = asyncio.ensure_future(self._drain())
 
     async def bring_up(self) -> None:
-        """Wait for the model, read its text half, and say when requests can come; end the server if that fails."""
-        client = self._gateway.client
+        """Bring up the models named at start; end the server if one fails: that wants a person."""
         try:
-            directory = await client.wait_prepared()
-            self._gateway.text_model = await asyncio.to_thread(load_text_model, directory)
-            info = await client.wait_ready()
+            await asyncio.gather(*(model.bring_up() for model in self._gateway.models))
         except (EngineUnavailable, ModelError) as error:
             if self._draining is None:
-                if client.failure is None:  # else the engine's client has said it
-                    logger.error("%s", error)  # noqa: TRY400 - a traceback would tell a person less
+                logger.error("%s", error)  # noqa: TRY400 - a traceback would tell a person less
                 self.exit_status = 1
                 self._server.should_exit = True
-            return
-        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
-        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items())
-        logger.info(
-            "ready: %s (%s, %s on %s), context of %d tokens, %d KV blocks of %d tokens",
-            info.model,
-            info.architecture,
-            info.dtype,
-            info.device,
-            info.max_model_len,
-            info.num_blocks,
-            info.block_size,
-        )
-        logger.info("policies: %s", policies)
-        if phases:
-            logger.info("start: %s", phases)
 
     async def _drain(self) -> None:
         gateway = self._gateway
         gateway.draining = True
-        if not gateway.idle.is_set():
+        if gateway.is_busy:
             seconds = gateway.settings.drain_seconds
             logger.info("stopping: running requests have %g s to finish; a second signal stops at once", seconds)
-            waits = [asyncio.ensure_future(event.wait()) for event in (gateway.idle, self._hurry)]
+            waits = [asyncio.ensure_future(wait) for wait in (gateway.idle(), self._hurry.wait())]
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-        await gateway.client.stop()  # what still runs ends with an error that its client sees
+        await gateway.stop()
         self._server.force_exit = self._hurry.is_set()
         self._server.should_exit = True
 
@@ -165,9 +146,17 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _log_listening(listener: socket.socket, config: EngineConfig, settings: GatewaySettings) -> None:
+def _log_listening(listener: socket.socket, deployment: Deployment, settings: GatewaySettings) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    logger.info("listening on http://%s:%d, loading %s", shown, port, config.model)
+    logger.info(
+        "listening on http://%s:%d, loading %s",
+        shown,
+        port,
+        ", ".join(model.config.model for model in deployment.models),
+    )
+    num_sharers = max(model.config.memory_sharers for model in deployment.models)
+    if num_sharers > 1:
+        logger.info("memory for keys and values: %d models take an equal part of the fraction each", num_sharers)
     if not settings.keys and not is_loopback_host(host):
         logger.warning("anybody who reaches %s can use this server: set --api-key to change that", shown)

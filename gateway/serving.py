@@ -45,8 +45,7 @@ class Exchange:
         fields = operation.fields
         self._gateway = gateway
         self._operation = operation
-        self._serving = gateway.serving()
-        self._serving.require_model(fields.model)
+        self._serving = gateway.serving(fields.model)
         self._caller = gateway.callers.identify(headers, api_key(headers))
         self._generation: Generation | None = None
         self._writer: Writer | None = None
@@ -66,7 +65,7 @@ class Exchange:
             frequency_penalty=fields.frequency_penalty,
             presence_penalty=fields.presence_penalty,
         )
-        gateway.enter()
+        self._serving.activity.begin()
 
     @property
     def headers(self) -> dict[str, str]:
@@ -79,7 +78,7 @@ class Exchange:
         serving = self._serving
         plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
         self._writer = self._operation.writer(plan, serving)
-        self._generation = Generation(self._gateway.client, serving.text_model, plan, self._span, self._caller)
+        self._generation = Generation(serving.client, serving.text_model, plan, self._span, self._caller)
         await self._generation.start()
         return self._generation, self._writer
 
@@ -113,7 +112,7 @@ class Exchange:
         if self._ended:
             return
         self._ended = True
-        self._gateway.leave()
+        self._serving.activity.end()
         generation = self._generation
         if generation is not None:
             generation.close()

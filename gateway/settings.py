@@ -26,6 +26,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # for running requests, after the first signal
     data_dir: str | None = None  # what outlives the process; default: the user's data directory
 
+    max_models: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # loaded at once, each with an engine process
+
     max_body_bytes: int = 10 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
     max_json_depth: int = 64

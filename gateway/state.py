@@ -3,96 +3,96 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass
 
-from core_engine import Callers, EngineClient, EngineInfo
-from core_engine.text import TextModel
+from core_engine import Callers
 from gateway.errors import ApiError
+from gateway.served_model import ServedModel, Serving, unavailable
 from gateway.settings import GatewaySettings
 from gateway.telemetry import Telemetry
 from gateway.workers import TextWorkers
 
-_RETRY_SECONDS = {"starting": 5.0, "restarting": 5.0, "draining": 2.0}
-_REASONS = {
-    "starting": "The model is still being loaded; try again in a few seconds.",
-    "restarting": "The engine stopped and is being restarted; try again in a few seconds.",
-    "draining": "This server is shutting down and takes no new requests.",
-    "failed": "The engine failed for good; the server's log says why.",
-    "stopped": "The engine has been stopped.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The model that is served: its text half and what the engine says of it."""
-
-    text_model: TextModel
-    info: EngineInfo
-
-    def require_model(self, name: str) -> None:
-        """Raise a 404 for any other model."""
-        if name != self.info.model:
-            message = f"The model '{name[:100]}' does not exist. This server has '{self.info.model}'."
-            raise ApiError(404, message, param="model", code="model_not_found")
+_MAX_NAMES_SHOWN = 8
 
 
 class Gateway:
-    """The engine's client, the text half of its model, telemetry and the threads, with the state of it all.
+    """The models that are served, telemetry and the threads, with the state of it all.
 
-    `text_model` is set once the model's files are there; `draining` by the first signal to stop.
+    `draining` is set by the first signal to stop.
     """
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        client: EngineClient,
-        telemetry: Telemetry,
-        callers: Callers | None = None,
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, telemetry: Telemetry, callers: Callers | None = None) -> None:
         self.settings = settings
         self.callers = callers or Callers((), settings.keys)
-        self.client = client
         self.telemetry = telemetry
         self.workers = TextWorkers(settings.text_workers, settings.max_waiting_texts)
-        self.text_model: TextModel | None = None
+        self.models: list[ServedModel] = []
         self.draining = False
-        self.idle = asyncio.Event()  # set while no generation is between its arrival and its last byte
-        self.idle.set()
-        self._num_active = 0
-        self.created = int(time.time())
+        self._named_at_start: list[ServedModel] = []
 
-    def enter(self) -> None:
-        """A generation begins."""
-        self._num_active += 1
-        self.idle.clear()
+    def add(self, model: ServedModel, *, named_at_start: bool = False) -> None:
+        """Take in a model; one that was named at start is waited for before the server counts as ready."""
+        client = model.client
+        self.telemetry.add_model(model.name, model.names[1:], engine_state=lambda: client.state)
+        client.listeners.append(lambda message: self.telemetry.observe(model.name, message))
+        self.models.append(model)
+        if named_at_start:
+            self._named_at_start.append(model)
 
-    def leave(self) -> None:
-        """A generation has ended."""
-        self._num_active -= 1
-        if not self._num_active:
-            self.idle.set()
+    def remove(self, model: ServedModel) -> None:
+        """Forget a model; without effect for one that is gone already."""
+        if model in self.models:
+            self.models.remove(model)
+            self.telemetry.remove_model(model.name)
+        if model in self._named_at_start:
+            self._named_at_start.remove(model)
+
+    async def stop(self) -> None:
+        """End all engines; what still runs ends with an error that its client sees."""
+        await asyncio.gather(*(model.client.stop() for model in self.models))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of any model is between its arrival and its last byte."""
+        return not all(model.activity.idle.is_set() for model in self.models)
+
+    async def idle(self) -> None:
+        """Wait until no model is busy."""
+        await asyncio.gather(*(model.activity.idle.wait() for model in self.models))
 
     @property
     def state(self) -> str:
-        """`ready`, or why it isn't: starting, restarting, draining, failed, stopped."""
+        """`ready`, or why it isn't: draining, empty, or the state of a model that was named at start."""
         if self.draining:
             return "draining"
-        if self.client.state == "ready" and (self.text_model is None or self.client.info is None):
-            return "starting"
-        return self.client.state
+        if not self.models:
+            return "empty"
+        return next((model.state for model in self._named_at_start if model.state != "ready"), "ready")
 
-    def serving(self) -> Serving:
-        """The model that is served; raises a 503 that says why there is none at the moment."""
-        state = self.state
-        if state != "ready":
-            raise ApiError(
-                503,
-                _REASONS[state],
-                code=f"engine_{state}" if state != "draining" else "draining",
-                retry_after_seconds=_RETRY_SECONDS.get(state),
-                should_retry=state in _RETRY_SECONDS,
-            )
-        assert self.text_model is not None
-        assert self.client.info is not None
-        return Serving(self.text_model, self.client.info)
+    def require_ready(self) -> None:
+        """Raise a 503 unless every model named at start serves."""
+        if self.state != "ready":
+            raise unavailable(self.state)
+
+    def require_open(self) -> None:
+        """Raise a 503 where a request would be refused whatever it says: before its body is read."""
+        if self.draining or not any(model.state == "ready" for model in self.models):
+            self.require_ready()
+
+    def find(self, name: str) -> ServedModel | None:
+        """The model that goes by this name or alias."""
+        return next((model for model in self.models if name in model.names), None)
+
+    def model(self, name: str | None) -> ServedModel:
+        """The same, without a name the first of all; raises a 404 where there is none."""
+        model = self.find(name) if name is not None else next(iter(self.models), None)
+        if model is not None:
+            return model
+        known = ", ".join(f"'{model.name}'" for model in self.models[:_MAX_NAMES_SHOWN])
+        message = f"The model '{(name or '')[:100]}' does not exist. This server has {known or 'none'}."
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+    def serving(self, name: str | None = None) -> Serving:
+        """That model, ready for requests; raises a 503 that says why it isn't."""
+        if self.draining:
+            raise unavailable("draining")
+        return self.model(name).serving()

@@ -13,6 +13,7 @@ import msgspec
 import zmq
 
 from core_engine.config import EngineConfig
+from core_engine.loading import model_name
 from core_engine.messages import (
     EngineFailed,
     EngineInfo,
@@ -68,6 +69,7 @@ class Supervisor:
         self.model_directory: str | None = None
         self.epoch = 0
         self._config = config
+        self._model = model_name(config)
         self._patience = patience
         self._has_work = has_work
         self._on_message = on_message
@@ -132,7 +134,7 @@ class Supervisor:
             if failed_starts >= self._patience.max_failed_starts:
                 self._fail(f"the engine ended {failed_starts} times in a row before it was ready; last it {ending}")
                 return
-            _log.error("the engine process %s; the next one starts in %g s", ending, back_off)
+            _log.error("%s: the engine process %s; the next one starts in %g s", self._model, ending, back_off)
             self._change("starting" if self.info is None else "restarting")
             self._on_death(f"the engine process {ending}")
             await asyncio.sleep(back_off)
@@ -193,7 +195,7 @@ class Supervisor:
 
     def _fail(self, reason: str) -> None:
         self.failure = reason
-        _log.error("the engine has failed for good: %s", reason)
+        _log.error("%s: the engine has failed for good: %s", self._model, reason)
         self._change("failed")
         self._on_death(f"the engine has failed: {reason}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -28,6 +27,34 @@ class Size(click.ParamType[int]):
         return int(float(number) * _FACTORS[unit.upper()])
 
 
+class NamedModel(click.ParamType[dict[str, str]]):
+    """A model, with the name that clients shall use or without: a table of [[models]]."""
+
+    name = "model"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        """Take what exists as it is; of anything else the part before `=` is the name."""
+        name, separator, model = str(value).partition("=")
+        if not separator or Path(str(value)).exists():
+            return {"model": str(value)}
+        if not name or not model:
+            self.fail(f"{value!r} lacks a part: write NAME=MODEL", param, ctx)
+        return {"name": name, "model": model}
+
+
+class Alias(click.ParamType[tuple[str, str]]):
+    """Another name of a model."""
+
+    name = "alias"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """(alias, name of the model)."""
+        alias, _, name = str(value).partition("=")
+        if not alias or not name:
+            self.fail(f"{value!r} is not an alias: write ALIAS=NAME", param, ctx)
+        return alias, name
+
+
 def read_keys(path: Path) -> list[str]:
     """Keys of a file, one a line; empty lines and those that begin with # are left out."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -38,17 +65,19 @@ def read_config(path: Path | None) -> dict[str, Any]:
     """The options of a TOML file, by name; an unknown one is refused with the near ones. No file: none."""
     if path is None:
         return {}
-    from core_engine import EngineConfig
+    from core_engine import ConfigurationError, EngineConfig
+    from gateway.deployment import check_names
     from gateway.settings import GatewaySettings
 
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
+        check_names(
+            options,
+            (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__, "models", "aliases"),
+            path.name,
+        )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path.name} is not TOML: {error}") from error
-    known = (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__)
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see `jitney serve --help`"
-            raise click.UsageError(f"{path.name}: there is no option {name!r}; {hint}")
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
     return options

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from gateway.commands.options import Size, read_config, read_keys
+from gateway.commands.options import Alias, NamedModel, Size, read_config, read_keys
 
 
 @click.command()
@@ -19,10 +19,21 @@ from gateway.commands.options import Size, read_config, read_keys
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A TOML file with any of these options (`token_limit = 512`), [objectives.CLASS] and [[keys]].",
+    help="A TOML file with any of these options (`token_limit = 512`), [objectives.CLASS], [[models]], [[keys]].",
 )
-@click.option("--model", help="A directory, a .gguf file, a hub id or `smollm2`, the default.")
-@click.option("--served-model-name", help="The name clients use; default: the model's own.")
+@click.option(
+    "--model",
+    "models",
+    type=NamedModel(),
+    multiple=True,
+    metavar="[NAME=]MODEL",
+    help="A directory, a .gguf file, a hub id or `smollm2`, the default; repeatable.",
+)
+@click.option("--served-model-name", help="The name clients use for a single model; default: the model's own.")
+@click.option(
+    "--alias", "aliases", type=Alias(), multiple=True, metavar="ALIAS=NAME", help="Another name of a model; repeatable."
+)
+@click.option("--max-models", type=int, help="Models that may be loaded at once [8].")
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=int, help="Port to listen on; 0 takes any free one [8000].")
 @click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), help="Number format [auto].")
@@ -56,8 +67,9 @@ from gateway.commands.options import Size, read_config, read_keys
 @click.option("--data-dir", help="For what outlives the server; default: jitney in the user's data directory.")
 @click.option("--drain-seconds", type=float, help="Time for running requests after the first signal to stop [30].")
 def serve(**options: Any) -> None:
-    """Serve a model to OpenAI clients."""
-    from core_engine import ConfigurationError, EngineConfig
+    """Serve models to OpenAI clients."""
+    from core_engine import ConfigurationError
+    from gateway.deployment import Deployment
     from gateway.server import serve as run
     from gateway.settings import GatewaySettings
 
@@ -65,11 +77,13 @@ def serve(**options: Any) -> None:
     logging.getLogger("jitney").setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about clients
     try:
-        given = read_config(options.pop("config_file")) | _given(options)
+        in_file, given = read_config(options.pop("config_file")), _given(options)
+        if "models" in given:
+            in_file.pop("model", None)
+        given = in_file | given
         of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}
         settings = msgspec.convert(of_gateway, GatewaySettings)
-        config = msgspec.convert(given, EngineConfig)
-        status = _run(run(config, settings))
+        status = _run(run(Deployment(given), settings))
     except msgspec.ValidationError as error:
         raise click.UsageError(_readable(str(error))) from error
     except ConfigurationError as error:
@@ -86,6 +100,10 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     if any(not key.strip() for key in found) or (path and not found):
         raise click.UsageError("an API key is empty, or the file of keys has none")
     given = {name: value for name, value in options.items() if value not in (None, ())}
+    if "models" in given:
+        given["models"] = list(given["models"])
+    if "aliases" in given:
+        given["aliases"] = dict(given["aliases"])
     if found:
         given["keys"] = [msgspec.to_builtins(KeyConfig.plain(key)) for key in found]
     return given

@@ -6,13 +6,17 @@ import msgspec
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """One served model; `max_model_len` is what clients of other servers read the context length from."""
+    """A name of a served model; `root` is the model's own name, of which this may be an alias.
+
+    `max_model_len` is what clients of other servers read the context length from.
+    """
 
     id: str
     object: str = "model"
     created: int
     max_model_len: int
     owned_by: str = "jitney"
+    root: str
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):

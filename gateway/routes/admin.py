@@ -15,6 +15,7 @@ from core_engine import (
     Answer,
     DescribePolicies,
     DescribeRequest,
+    EngineClient,
     PolicyEvent,
     PolicyReport,
     RequestReport,
@@ -46,26 +47,29 @@ class RequestAnswer(msgspec.Struct, frozen=True):
 
 
 def admin_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
-    """Handlers behind the admin key."""
+    """Handlers behind the admin key; `?model=` says of which model, the first unless it does."""
     decoder = msgspec.json.Decoder(SwapRequest)
 
-    async def policies() -> PolicyReport:
-        answer = await gateway.client.ask(DescribePolicies())
+    def client(request: Request[Any, Any, Any]) -> EngineClient:
+        return gateway.model(request.query_params.get("model")).client
+
+    async def policies(request: Request[Any, Any, Any]) -> PolicyReport:
+        answer = await client(request).ask(DescribePolicies())
         assert isinstance(answer.result, PolicyReport)
         return answer.result
 
     @get("/admin/policies")
-    async def show_policies() -> ASGIResponse:
-        return json_response(await policies())
+    async def show_policies(request: Request[Any, Any, Any]) -> ASGIResponse:
+        return json_response(await policies(request))
 
     @get("/admin/policies/history")
-    async def show_history() -> ASGIResponse:
-        return json_response(PolicyHistory((await policies()).history))
+    async def show_history(request: Request[Any, Any, Any]) -> ASGIResponse:
+        return json_response(PolicyHistory((await policies(request)).history))
 
     @post("/admin/policies")
     async def swap_policies(request: Request[Any, Any, Any]) -> ASGIResponse:
         fields = await read_json(gateway, request, decoder)
-        answer = await gateway.client.ask(SwapPolicies(tuple(fields.policies)))
+        answer = await client(request).ask(SwapPolicies(tuple(fields.policies)))
         _raise_error(answer)
         assert isinstance(answer.result, PolicyEvent)
         return json_response(answer.result)
@@ -73,7 +77,8 @@ def admin_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
     @get("/admin/requests/{request_id:str}")
     async def show_request(request_id: str) -> ASGIResponse:
         # One request over HTTP is one to the engine for each of its prompts, numbered from 0.
-        reports = [report async for report in _reports(gateway, request_id)]
+        engines = [model.client for model in gateway.models if model.client.state == "ready"]
+        reports = [report for engine in engines async for report in _reports(engine, request_id)]
         if not reports:
             raise ApiError(404, "No such request waits or runs here.", code="request_not_found")
         return json_response(RequestAnswer(request_id, reports))
@@ -81,9 +86,9 @@ def admin_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
     return [show_policies, show_history, swap_policies, show_request]
 
 
-async def _reports(gateway: Gateway, request_id: str) -> AsyncGenerator[RequestReport, None]:
+async def _reports(engine: EngineClient, request_id: str) -> AsyncGenerator[RequestReport, None]:
     for number in itertools.count():
-        result = (await gateway.client.ask(DescribeRequest(f"{request_id}-{number}"))).result
+        result = (await engine.ask(DescribeRequest(f"{request_id}-{number}"))).result
         if isinstance(result, RequestReport):
             yield result
         else:

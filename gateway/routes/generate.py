@@ -25,13 +25,13 @@ def generation_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
 
     @post(["/v1/chat/completions", "/chat/completions"])
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIResponse:
-        gateway.serving()
+        gateway.require_open()
         fields = await read_json(gateway, request, chat_decoder)
         return await respond(gateway, ChatOperation(fields), request)
 
     @post(["/v1/completions", "/completions"])
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIResponse:
-        gateway.serving()
+        gateway.require_open()
         fields = await read_json(gateway, request, completion_decoder)
         return await respond(gateway, CompletionOperation(fields), request)
 

@@ -20,6 +20,13 @@ class StatusAnswer(msgspec.Struct, frozen=True):
     status: str
 
 
+class HealthAnswer(msgspec.Struct, frozen=True):
+    """How the server is, and each of its models; `degraded` where some have failed and others haven't."""
+
+    status: str
+    models: dict[str, str]
+
+
 class VersionAnswer(msgspec.Struct, frozen=True):
     """The version of this program."""
 
@@ -32,13 +39,17 @@ def health_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
 
     @get("/health")
     async def health() -> ASGIResponse:
-        """Whether the process should live: all is well unless the engine failed for good."""
-        return json_response(StatusAnswer(gateway.state), status=503 if gateway.state == "failed" else 200)
+        """Whether the process should live: all is well unless the engines of all models failed for good."""
+        models = {model.name: model.state for model in gateway.models}
+        has_failed = [state == "failed" for state in models.values()]
+        if has_failed and all(has_failed):
+            return json_response(HealthAnswer("failed", models), status=503)
+        return json_response(HealthAnswer("degraded" if any(has_failed) else gateway.state, models))
 
     @get("/ready")
     async def ready() -> ASGIResponse:
         """Whether requests should be sent here."""
-        gateway.serving()
+        gateway.require_ready()
         return json_response(StatusAnswer("ready"))
 
     @get(["/version", "/v1/version"])

@@ -15,7 +15,8 @@ from gateway.prompts import rendered
 from gateway.protocol.tokens import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
 from gateway.responses import json_response
 from gateway.sampling import check_token_ids
-from gateway.state import Gateway, Serving
+from gateway.served_model import Serving
+from gateway.state import Gateway
 
 
 def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
@@ -25,19 +26,17 @@ def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
 
     @post(["/tokenize", "/v1/tokenize"])
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
-        serving = gateway.serving()
+        gateway.require_open()
         body = await read_json(gateway, request, tokenize_decoder)
-        if body.model is not None:
-            serving.require_model(body.model)
+        serving = gateway.serving(body.model)
         tokens = await gateway.workers.run(lambda: _tokens(body, serving))
         return json_response(TokenizeAnswer(tokens=tokens, count=len(tokens), max_model_len=serving.info.max_model_len))
 
     @post(["/detokenize", "/v1/detokenize"])
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
-        serving = gateway.serving()
+        gateway.require_open()
         body = await read_json(gateway, request, detokenize_decoder)
-        if body.model is not None:
-            serving.require_model(body.model)
+        serving = gateway.serving(body.model)
         check_token_ids(body.tokens, "tokens", serving.text_model.vocab_size)
         text = await gateway.workers.run(lambda: serving.text_model.decode(body.tokens, skip_special_tokens=False))
         return json_response(DetokenizeAnswer(prompt=text))

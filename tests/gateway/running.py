@@ -15,6 +15,9 @@ import uvicorn
 
 from core_engine.text import TextModel
 from gateway.app import build_app
+from gateway.deployment import Deployment
+from gateway.loading import ModelLoader
+from gateway.served_model import ServedModel
 from gateway.server import bind
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
@@ -37,6 +40,7 @@ class RunningGateway:
         self.port = self.listener.getsockname()[1]
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
         self.gateway: Gateway
+        self.model: ServedModel
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -46,12 +50,14 @@ class RunningGateway:
         return Script(tokens=lambda request, index: spoken[min(index, len(spoken) - 1)], **options)
 
     async def _run(self) -> None:
-        telemetry = Telemetry(MODEL)
+        telemetry = Telemetry()
         telemetry.start()
-        self.gateway = Gateway(self.settings, self.engine, telemetry)  # type: ignore[arg-type]
-        self.gateway.text_model = self.text_model
+        self.gateway = Gateway(self.settings, telemetry)
+        deployment = Deployment({"model": MODEL})
+        self.model = ServedModel(deployment.models[0], self.engine, self.text_model)  # type: ignore[arg-type]
+        self.gateway.add(self.model, named_at_start=True)
         config = uvicorn.Config(
-            build_app(self.gateway),
+            build_app(self.gateway, ModelLoader(self.gateway, deployment)),
             http=bounded_protocol(self.settings),
             ws="none",
             lifespan="off",

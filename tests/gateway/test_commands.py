@@ -48,8 +48,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_every_engine_option_can_be_given() -> None:
     options = {parameter.name for parameter in serve.params}
-    only_in_a_file = {"objectives"}
-    assert set(EngineConfig.__struct_fields__) - only_in_a_file <= options
+    given_otherwise = {"model", "objectives", "memory_sharers"}
+    assert set(EngineConfig.__struct_fields__) - given_otherwise <= options
 
 
 def test_every_option_says_what_it_does() -> None:

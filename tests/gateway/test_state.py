@@ -24,7 +24,7 @@ def test_an_engine_that_does_not_serve_is_a_503(server: RunningGateway, state: s
         assert ("retry-after-ms" in answer.headers) is retry
         assert (answer.headers.get("x-should-retry") == "false") is not retry
     assert server.http.get("/health").status_code == health
-    assert server.http.get("/health").json() == {"status": state}
+    assert server.http.get("/health").json() == {"status": state, "models": {"tiny": state}}
     assert not server.engine.submitted
 
 
@@ -33,16 +33,16 @@ def test_a_draining_server_takes_nothing_new(server: RunningGateway) -> None:
     for answer in (server.http.get("/ready"), server.chat()):
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "draining"
-    assert server.http.get("/health").json() == {"status": "draining"}
+    assert server.http.get("/health").json()["status"] == "draining"
     assert server.http.get("/version").status_code == 200
 
 
 def test_a_ready_engine_needs_its_text_half(server: RunningGateway) -> None:
-    server.gateway.text_model = None
+    server.model.text_model = None
     try:
         assert server.chat().json()["error"]["code"] == "engine_starting"
     finally:
-        server.gateway.text_model = server.text_model
+        server.model.text_model = server.text_model
     assert server.http.get("/ready").json() == {"status": "ready"}
 
 

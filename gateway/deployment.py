@@ -1,0 +1,101 @@
+"""Deployment: which models are served and how, from the options of command line, file and admin API."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from core_engine import ConfigurationError, EngineConfig, model_name
+
+ModelName = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,256}$")]
+
+_NAMES = ("name", "aliases")  # what a table says of a model beside the options of its engine
+_MEMORY = {"kv_memory_bytes", "kv_memory_fraction"}
+_ENGINE = tuple(name for name in EngineConfig.__struct_fields__ if name not in ("served_model_name", "memory_sharers"))
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One model: its name in answers and labels, the options of its engine, and other names for clients to use."""
+
+    name: str
+    config: EngineConfig
+    aliases: tuple[str, ...] = ()
+
+
+class Deployment:
+    """The models named at start, and the options that they share with all that are loaded later.
+
+    `options` has fields of EngineConfig for all models, `models`, a table for each, which wins over them,
+    and `aliases` (from alias to name). Raises ConfigurationError, and msgspec.ValidationError for a shared
+    option out of range.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        shared = dict(options)
+        tables = msgspec.convert(shared.pop("models", None), list[dict[str, Any]] | None)
+        aliases = msgspec.convert(shared.pop("aliases", {}), dict[ModelName, ModelName])
+        msgspec.convert(shared, EngineConfig)
+        if tables is not None and "model" in shared:
+            raise ConfigurationError("give either `model`, for a single one, or [[models]]")
+        tables = tables or [{"model": shared.pop("model", EngineConfig().model)}]
+        name = shared.pop("served_model_name", None)
+        if name is not None and len(tables) > 1:
+            raise ConfigurationError("served_model_name names a single model: write --model NAME=MODEL for several")
+        if name is not None:
+            tables = [{"name": name} | tables[0]]
+        self._shared = shared
+        num_sharers = sum(not _MEMORY & table.keys() for table in tables)
+        self.models = _with_aliases([self.model(table, num_sharers) for table in tables], aliases)
+
+    def model(self, table: Mapping[str, Any], num_sharers: int) -> ModelSettings:
+        """The model that a table describes; raises ConfigurationError.
+
+        Unless the table gives it memory of its own, it has one of `num_sharers` parts of what is there.
+        """
+        check_names(table, (*_NAMES, *_ENGINE), "a model's options")
+        if "model" not in table:
+            raise ConfigurationError("a model's options lack `model`: a directory, a .gguf file or a hub id")
+        engine = self._shared | {key: value for key, value in table.items() if key not in _NAMES}
+        try:
+            name = msgspec.convert(table.get("name"), ModelName | None)
+            aliases = msgspec.convert(table.get("aliases", ()), tuple[ModelName, ...])
+            config = msgspec.convert(engine, EngineConfig)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"model {table.get('name') or table.get('model')}: {error}") from error
+        name = name or model_name(config)
+        config = msgspec.structs.replace(
+            config, served_model_name=name, memory_sharers=1 if _MEMORY & table.keys() else num_sharers
+        )
+        return ModelSettings(name=name, config=config, aliases=aliases)
+
+
+def check_names(options: Iterable[str], known: Sequence[str], of: str) -> None:
+    """Raise ConfigurationError, with the near ones, for a name that isn't known."""
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see `jitney serve --help`"
+            raise ConfigurationError(f"{of}: there is no option {name!r}; {hint}")
+
+
+def _with_aliases(models: list[ModelSettings], aliases: Mapping[str, str]) -> list[ModelSettings]:
+    """The models with these aliases too; raises ConfigurationError for one of no model and for a name used twice."""
+    for alias, name in aliases.items():
+        if name not in [model.name for model in models]:
+            known = ", ".join(model.name for model in models)
+            raise ConfigurationError(f"the alias {alias}={name} is of no model that is served here: {known}")
+    models = [
+        msgspec.structs.replace(
+            model, aliases=(*model.aliases, *(alias for alias, name in aliases.items() if name == model.name))
+        )
+        for model in models
+    ]
+    seen: set[str] = set()
+    for name in [name for model in models for name in (model.name, *model.aliases)]:
+        if name in seen:
+            raise ConfigurationError(f"two models are called {name!r}: give one another name, --model NAME=MODEL")
+        seen.add(name)
+    return models

@@ -1,0 +1,123 @@
+"""ServedModel: one model with its engine, its text half, and whether it can serve."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from core_engine import EngineClient, EngineInfo
+from core_engine.text import TextModel, load_text_model
+from gateway.deployment import ModelSettings
+from gateway.errors import ApiError
+
+logger = logging.getLogger("jitney")
+
+_RETRY_SECONDS = {"starting": 5.0, "restarting": 5.0, "draining": 2.0}
+_REASONS = {
+    "starting": "The model is still being loaded; try again in a few seconds.",
+    "restarting": "The engine stopped and is being restarted; try again in a few seconds.",
+    "draining": "This server is shutting down and takes no new requests.",
+    "unloading": "The model is being unloaded and takes no new requests.",
+    "failed": "The engine failed for good; the server's log says why.",
+    "stopped": "The engine has been stopped.",
+    "empty": "No model is loaded.",
+}
+_CODES = {"draining": "draining", "unloading": "model_unloading", "empty": "no_model"}
+
+
+def unavailable(state: str) -> ApiError:
+    """The 503 of a server or a model in any state but `ready`."""
+    return ApiError(
+        503,
+        _REASONS[state],
+        code=_CODES.get(state, f"engine_{state}"),
+        retry_after_seconds=_RETRY_SECONDS.get(state),
+        should_retry=state in _RETRY_SECONDS,
+    )
+
+
+class Activity:
+    """Counts the requests between their arrival and their last byte; `idle` is set while there are none."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._num_active = 0
+
+    def begin(self) -> None:
+        """A request begins."""
+        self._num_active += 1
+        self.idle.clear()
+
+    def end(self) -> None:
+        """A request has ended."""
+        self._num_active -= 1
+        if not self._num_active:
+            self.idle.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A model that serves: its engine, its text half, what the engine says of it, and the count of its requests."""
+
+    client: EngineClient
+    text_model: TextModel
+    info: EngineInfo
+    activity: Activity
+
+
+class ServedModel:
+    """A model from its loading to its end. `text_model` is set once its files are there, `unloading` by its end."""
+
+    def __init__(self, settings: ModelSettings, client: EngineClient, text_model: TextModel | None = None) -> None:
+        self.name = settings.name
+        self.names = (settings.name, *settings.aliases)  # that clients may call it by
+        self.source = settings.config.model
+        self.client = client
+        self.text_model = text_model
+        self.activity = Activity()
+        self.unloading = False
+        self.created = int(time.time())
+
+    @property
+    def state(self) -> str:
+        """`ready`, or why it isn't: starting, restarting, unloading, failed, stopped."""
+        if self.unloading:
+            return "unloading"
+        if self.client.state == "ready" and (self.text_model is None or self.client.info is None):
+            return "starting"
+        return self.client.state
+
+    def serving(self) -> Serving:
+        """What requests need; raises a 503 that says why there is none at the moment."""
+        if self.state != "ready":
+            raise unavailable(self.state)
+        assert self.text_model is not None
+        assert self.client.info is not None
+        return Serving(self.client, self.text_model, self.client.info, self.activity)
+
+    async def bring_up(self) -> None:
+        """Start the engine, read the text half, and say when requests can come.
+
+        Raises EngineUnavailable and ModelError where that fails.
+        """
+        await self.client.start()
+        directory = await self.client.wait_prepared()
+        self.text_model = await asyncio.to_thread(load_text_model, directory)
+        info = await self.client.wait_ready()
+        logger.info(
+            "ready: %s (%s, %s on %s), context of %d tokens, %d KV blocks of %d tokens",
+            info.model,
+            info.architecture,
+            info.dtype,
+            info.device,
+            info.max_model_len,
+            info.num_blocks,
+            info.block_size,
+        )
+        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
+        logger.info("policies: %s", policies)
+        if info.phases:
+            logger.info("start: %s", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items()))
