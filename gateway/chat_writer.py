@@ -28,7 +28,7 @@ from gateway.protocol.chat import (
     ToolCall,
 )
 from gateway.protocol.usage import Usage
-from gateway.state import Serving
+from gateway.served_model import Serving
 
 
 class ChatWriter:

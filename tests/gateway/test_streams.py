@@ -189,7 +189,7 @@ def test_a_client_that_leaves_cancels_its_work(
         server.engine.script = server.saying("x" * 50, hold_after=1, hold_acceptance=hold_acceptance)
         hang_up(server, request, after_bytes=stream and not hold_acceptance, reset=reset)
         assert eventually(lambda expected=count: len(server.engine.cancelled) == expected)  # type: ignore[misc]
-        assert eventually(server.gateway.idle.is_set)
+        assert eventually(lambda: not server.gateway.is_busy)
         assert not server.engine.running
 
 
@@ -202,8 +202,8 @@ def test_a_client_that_leaves_while_its_prompt_is_read_never_reaches_the_engine(
     try:
         with server.connect() as connection:
             connection.sendall(json_post(CHAT, messages=HELLO))
-            assert eventually(lambda: not server.gateway.idle.is_set())
-        assert eventually(server.gateway.idle.is_set)
+            assert eventually(lambda: server.gateway.is_busy)
+        assert eventually(lambda: not server.gateway.is_busy)
     finally:
         release.set()
         for blocker in blockers:
@@ -220,10 +220,12 @@ def test_readers_of_prompts_are_bounded(text_model: TextModel) -> None:
         blocker = running.gateway.workers._pool.submit(release.wait)
         with running.connect() as connection:
             connection.sendall(json_post(CHAT, messages=HELLO))
-            assert eventually(lambda: not running.gateway.idle.is_set())
-            response = running.chat()
-            release.set()
-            blocker.result()
+            try:
+                assert eventually(lambda: running.gateway.is_busy)
+                response = running.chat()
+            finally:
+                release.set()
+                blocker.result()
         assert response.status_code == 429
         assert response.json()["error"]["code"] == "text_queue_full"
         assert response.headers["retry-after"] == "1"
