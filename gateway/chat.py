@@ -10,7 +10,9 @@ from gateway.prompts import chat_prompt
 from gateway.protocol.chat import ChatRequest
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
-from gateway.unsupported import refuse_unsupported_chat
+from gateway.tools.choice import tool_use
+from gateway.tools.reading import reading
+from gateway.unsupported import refuse_unsupported
 
 
 class ChatOperation:
@@ -29,7 +31,7 @@ class ChatOperation:
     def plan(self, serving: Serving) -> GenerationPlan:
         """Check and render; see Operation."""
         fields = self.fields
-        refuse_unsupported_chat(fields)
+        refuse_unsupported(fields)
         if fields.top_logprobs is not None and not fields.logprobs:
             raise invalid("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
         sampling = sampling_params(
@@ -39,16 +41,24 @@ class ChatOperation:
             output_limit=fields.output_limit,
             logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         )
+        use = tool_use(fields)
+        if use is not None and use.mode != "auto":
+            message = "'tool_choice' can't demand a call yet: leave it to the model with 'auto'."
+            raise invalid(message, param="tool_choice", code="unsupported_parameter")
+        prompt = chat_prompt(fields, use, serving)
+        read = reading(serving.text_model, serving.parsers, use, prompt)
         return GenerationPlan(
             id=new_id("chatcmpl"),
             model=serving.info.model,
-            prompts=[chat_prompt(fields, serving)],
+            prompts=[prompt],
             sampling=sampling,
             num_samples=fields.n or 1,
             stops=fields.stops,
             skip_special_tokens=fields.skip_special_tokens is not False,
             priority=fields.priority,
             cache_salt=fields.cache_salt or "",
+            new_reader=read.new_reader,
+            shown_token_ids=read.shown_token_ids,
         )
 
     def writer(self, plan: GenerationPlan, serving: Serving) -> ChatWriter:

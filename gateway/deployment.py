@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -12,23 +12,37 @@ from core_engine import ConfigurationError, EngineConfig, model_name
 
 ModelName = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,256}$")]
 
+ToolParser = Literal["auto", "none", "hermes", "llama", "mistral", "pythonic", "json"]
+ReasoningParser = Literal["auto", "none", "think"]
+
 _NAMES = ("name", "aliases")  # what a table says of a model beside the options of its engine
 _MEMORY = {"kv_memory_bytes", "kv_memory_fraction"}
 _ENGINE = tuple(name for name in EngineConfig.__struct_fields__ if name not in ("served_model_name", "memory_sharers"))
 
 
+class Parsers(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls of tools and reasoning are found in what a model writes; "auto": as its chat template says."""
+
+    tool_parser: ToolParser = "auto"
+    reasoning_parser: ReasoningParser = "auto"
+
+
+PARSERS = Parsers.__struct_fields__
+
+
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One model: its name in answers and labels, the options of its engine, and other names for clients to use."""
+    """One model: its name in answers and labels, its engine's options, its parsers, and other names for clients."""
 
     name: str
     config: EngineConfig
+    parsers: Parsers = Parsers()
     aliases: tuple[str, ...] = ()
 
 
 class Deployment:
     """The models named at start, and the options that they share with all that are loaded later.
 
-    `options` has fields of EngineConfig for all models, `models`, a table for each, which wins over them,
+    `options` has fields of EngineConfig and Parsers for all models, `models`, a table for each, which wins over them,
     and `aliases` (from alias to name). Raises ConfigurationError, and msgspec.ValidationError for a shared
     option out of range.
     """
@@ -37,6 +51,8 @@ class Deployment:
         shared = dict(options)
         tables = msgspec.convert(shared.pop("models", None), list[dict[str, Any]] | None)
         aliases = msgspec.convert(shared.pop("aliases", {}), dict[ModelName, ModelName])
+        self._parsers = {name: shared.pop(name) for name in PARSERS if name in shared}
+        msgspec.convert(self._parsers, Parsers)
         msgspec.convert(shared, EngineConfig)
         if tables is not None and "model" in shared:
             raise ConfigurationError("give either `model`, for a single one, or [[models]]")
@@ -55,21 +71,23 @@ class Deployment:
 
         Unless the table gives it memory of its own, it has one of `num_sharers` parts of what is there.
         """
-        check_names(table, (*_NAMES, *_ENGINE), "a model's options")
+        check_names(table, (*_NAMES, *PARSERS, *_ENGINE), "a model's options")
         if "model" not in table:
             raise ConfigurationError("a model's options lack `model`: a directory, a .gguf file or a hub id")
-        engine = self._shared | {key: value for key, value in table.items() if key not in _NAMES}
+        engine = self._shared | {key: value for key, value in table.items() if key not in (*_NAMES, *PARSERS)}
+        parsing = self._parsers | {key: value for key, value in table.items() if key in PARSERS}
         try:
             name = msgspec.convert(table.get("name"), ModelName | None)
             aliases = msgspec.convert(table.get("aliases", ()), tuple[ModelName, ...])
             config = msgspec.convert(engine, EngineConfig)
+            parsers = msgspec.convert(parsing, Parsers)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"model {table.get('name') or table.get('model')}: {error}") from error
         name = name or model_name(config)
         config = msgspec.structs.replace(
             config, served_model_name=name, memory_sharers=1 if _MEMORY & table.keys() else num_sharers
         )
-        return ModelSettings(name=name, config=config, aliases=aliases)
+        return ModelSettings(name=name, config=config, parsers=parsers, aliases=aliases)
 
 
 def check_names(options: Iterable[str], known: Sequence[str], of: str) -> None:

@@ -58,6 +58,8 @@ def _template_message(message: ChatMessage, where: str) -> dict[str, Any]:
     }
     if message.name is not None:
         result["name"] = message.name
+    if message.role == "assistant" and message.reasoning_content is not None:
+        result["reasoning_content"] = message.reasoning_content
     if message.role == "assistant" and message.tool_calls:
         result["tool_calls"] = [_template_call(call) for call in message.tool_calls]
     if message.role == "tool" and message.tool_call_id is not None:
@@ -87,7 +89,7 @@ def _part(part: ContentPart, where: str) -> str:
 
 def _template_call(call: ToolCall) -> dict[str, Any]:
     """Templates expect the arguments as an object, while the API carries them as a string."""
-    arguments: Any = call.function.arguments
+    arguments: Any = call.function.arguments or "{}"
     try:
         decoded = _json.decode(arguments)
     except (msgspec.DecodeError, RecursionError):

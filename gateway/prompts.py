@@ -11,16 +11,19 @@ from gateway.protocol.chat import ChatMessage, ChatRequest
 from gateway.protocol.completions import MAX_PROMPTS, CompletionRequest
 from gateway.sampling import check_token_ids, context_error
 from gateway.served_model import Serving
+from gateway.tools.choice import ToolUse
+from gateway.tools.teaching import taught
 
 
-def chat_prompt(body: ChatRequest, serving: Serving) -> list[int]:
-    """Render and tokenise the messages; raises a 400 where they can't be or don't fit."""
+def chat_prompt(body: ChatRequest, use: ToolUse | None, serving: Serving) -> list[int]:
+    """Render and tokenise messages with the tools that may be called; raises a 400 where it can't be or doesn't fit."""
     kwargs = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:
         kwargs.setdefault("reasoning_effort", body.reasoning_effort)
     token_ids = rendered(
         serving.text_model,
         body.messages,
+        tools=use.for_template() if use else [],
         chat_template=body.chat_template,
         template_kwargs=kwargs,
         add_generation_prompt=body.add_generation_prompt,
@@ -33,12 +36,16 @@ def rendered(
     text_model: TextModel,
     messages: list[ChatMessage],
     *,
+    tools: list[dict[str, Any]],
     chat_template: Any,
     template_kwargs: dict[str, Any] | None,
     add_generation_prompt: bool | None,
     continue_final_message: bool | None,
 ) -> list[int]:
-    """The tokens of a conversation, whatever their number."""
+    """The tokens of a conversation, whatever their number.
+
+    Tools go through the model's own chat template where it takes some, else into the messages.
+    """
     check_template_options(
         chat_template,
         template_kwargs,
@@ -46,11 +53,16 @@ def rendered(
         continue_final=continue_final_message,
     )
     continue_final = bool(continue_final_message)
+    conversation, variables = template_messages(messages), dict(template_kwargs or {})
+    if not text_model.template_takes("tools"):
+        conversation = taught(conversation, tools)
+    elif tools:
+        variables["tools"] = tools
     return text_model.render_chat(
-        template_messages(messages),
+        conversation,
         add_generation_prompt=not continue_final if add_generation_prompt is None else add_generation_prompt,
         continue_final_message=continue_final,
-        template_kwargs=template_kwargs,
+        template_kwargs=variables,
     )
 
 

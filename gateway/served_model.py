@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core_engine import EngineClient, EngineInfo
 from core_engine.text import TextModel, load_text_model
-from gateway.deployment import ModelSettings
+from gateway.deployment import ModelSettings, Parsers
 from gateway.errors import ApiError
 
 logger = logging.getLogger("jitney")
@@ -60,11 +60,12 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A model that serves: its engine, its text half, what the engine says of it, and the count of its requests."""
+    """A model that serves: engine, text half, what the engine says of it, parsers, and the count of its requests."""
 
     client: EngineClient
     text_model: TextModel
     info: EngineInfo
+    parsers: Parsers
     activity: Activity
 
 
@@ -74,6 +75,7 @@ class ServedModel:
     def __init__(self, settings: ModelSettings, client: EngineClient, text_model: TextModel | None = None) -> None:
         self.name = settings.name
         self.names = (settings.name, *settings.aliases)  # that clients may call it by
+        self._parsers = settings.parsers
         self.source = settings.config.model
         self.client = client
         self.text_model = text_model
@@ -96,7 +98,7 @@ class ServedModel:
             raise unavailable(self.state)
         assert self.text_model is not None
         assert self.client.info is not None
-        return Serving(self.client, self.text_model, self.client.info, self.activity)
+        return Serving(self.client, self.text_model, self.client.info, self._parsers, self.activity)
 
     async def bring_up(self) -> None:
         """Start the engine, read the text half, and say when requests can come.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gateway.errors import ApiError, invalid
-from gateway.protocol.chat import ChatRequest
 from gateway.protocol.completions import CompletionRequest
 from gateway.protocol.fields import GenerationFields
 
@@ -16,21 +15,6 @@ def refuse_unsupported(fields: GenerationFields) -> None:
         raise _missing("structured_outputs", "'structured_outputs' is not supported yet.")
     if fields.prompt_logprobs is not None:
         raise _missing("prompt_logprobs", "'prompt_logprobs' is not supported yet.")
-
-
-def refuse_unsupported_chat(body: ChatRequest) -> None:
-    """Refuse tools, unless the caller forbids the model to use them: then they are left out of the prompt."""
-    refuse_unsupported(body)
-    if isinstance(body.tool_choice, str) and body.tool_choice not in {"none", "auto", "required"}:
-        raise invalid(
-            "'tool_choice' must be 'none', 'auto', 'required' or an object that names a tool.", param="tool_choice"
-        )
-    if not body.tools and (isinstance(body.tool_choice, dict) or body.tool_choice == "required"):
-        raise invalid("'tool_choice' asks for a tool, but 'tools' has none.", param="tool_choice")
-    if body.tools and body.tool_choice != "none":
-        raise _missing("tools", "'tools' is not supported yet; with 'tool_choice' set to 'none' they are left aside.")
-    if body.functions:
-        raise _missing("functions", "'functions' is not supported.")
 
 
 def refuse_unsupported_completion(body: CompletionRequest) -> None:

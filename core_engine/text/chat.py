@@ -40,7 +40,8 @@ class ChatTemplate:
         self._templates = {name: self._compile(name, source) for name, source in sources.items()}
         self._special_tokens = special_tokens
         trees = [self._sandbox.parse(source) for source in sources.values()]
-        written = "\0".join(text for tree in trees for text in _texts(tree))
+        written = self._written = "\0".join(text for tree in trees for text in _texts(tree))
+        self._variables_read = {node.name for tree in trees for node in tree.find_all(nodes.Name)}
         searched_in = "\0".join(text for tree in trees for text in _searched_texts(tree))
         controls = {*control_tokens, *(token for token in added_tokens if not token.isspace() and token in written)}
         self.control = ControlText(controls, {token for token in controls if token in searched_in}, normalize)
@@ -74,6 +75,14 @@ class ChatTemplate:
             reason = strip_marks(str(error)) or type(error).__name__
             raise _invalid(f"the model's chat template can't render these messages: {reason}") from error
         return _cut_after_final_message(rendered) if continue_final_message else rendered
+
+    def says(self, text: str) -> bool:
+        """Whether a template holds this text, to print it or to look for it."""
+        return text in self._written
+
+    def takes(self, variable: str) -> bool:
+        """Whether a template makes use of this variable."""
+        return variable in self._variables_read
 
     def _compile(self, name: str, source: str) -> Template:
         try:

@@ -66,6 +66,19 @@ class TextModel:
         """Whether `render_chat` works for this model."""
         return self._chat is not None
 
+    def template_says(self, text: str) -> bool:
+        """Whether the chat template holds this text, to print it or to look for it."""
+        return self._chat is not None and self._chat.says(text)
+
+    def template_takes(self, variable: str) -> bool:
+        """Whether the chat template makes use of this variable."""
+        return self._chat is not None and self._chat.takes(variable)
+
+    def token_ids_of(self, texts: Iterable[str]) -> frozenset[int]:
+        """The ids of these texts, of those that are tokens."""
+        token_ids = map(self._tokenizer.token_to_id, texts)
+        return frozenset(token_id for token_id in token_ids if token_id is not None)
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the tokens of a raw prompt; special tokens spelled in it are parsed.
 

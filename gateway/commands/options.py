@@ -66,14 +66,14 @@ def read_config(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     from core_engine import ConfigurationError, EngineConfig
-    from gateway.deployment import check_names
+    from gateway.deployment import PARSERS, check_names
     from gateway.settings import GatewaySettings
 
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
         check_names(
             options,
-            (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__, "models", "aliases"),
+            (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__, *PARSERS, "models", "aliases"),
             path.name,
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

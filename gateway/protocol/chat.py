@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.protocol.fields import Count, GenerationFields, PositiveCount
+from gateway.protocol.tools import MAX_TOOLS, Tool, ToolChoice
 from gateway.protocol.usage import Usage
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -42,7 +43,8 @@ class ChatMessage(msgspec.Struct, kw_only=True):
     role: str
     content: str | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+    tool_calls: Annotated[list[ToolCall], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
     tool_call_id: str | None = None
 
 
@@ -58,10 +60,11 @@ class ChatRequest(GenerationFields, kw_only=True):
     continue_final_message: bool | None = None
     chat_template: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: Annotated[list[Tool], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    functions: list[dict[str, Any]] | None = None
+    functions: Any = None
+    function_call: Any = None
     metadata: dict[str, Any] | None = None
     service_tier: str | None = None
     reasoning_effort: str | None = None

@@ -53,6 +53,7 @@ def _tokens(body: TokenizeRequest, serving: Serving) -> list[int]:
     return rendered(
         serving.text_model,
         body.messages,
+        tools=[],
         chat_template=body.chat_template,
         template_kwargs=body.chat_template_kwargs,
         add_generation_prompt=body.add_generation_prompt,

@@ -31,11 +31,12 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 class RunningGateway:
     """What a test talks to: `http` like a client, `engine` and `gateway` from behind."""
 
-    def __init__(self, text_model: TextModel, settings: GatewaySettings) -> None:
+    def __init__(self, text_model: TextModel, settings: GatewaySettings, model_options: dict[str, Any]) -> None:
         self.text_model = text_model
         self.eos = text_model.eos_token_ids[0]
         self.engine = FakeEngineClient(engine_info(text_model.vocab_size, text_model.eos_token_ids), self.saying("Hi."))
         self.settings = settings
+        self._deployment = Deployment({"model": MODEL, **model_options})
         self.listener = bind("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
@@ -53,11 +54,10 @@ class RunningGateway:
         telemetry = Telemetry()
         telemetry.start()
         self.gateway = Gateway(self.settings, telemetry)
-        deployment = Deployment({"model": MODEL})
-        self.model = ServedModel(deployment.models[0], self.engine, self.text_model)  # type: ignore[arg-type]
+        self.model = ServedModel(self._deployment.models[0], self.engine, self.text_model)  # type: ignore[arg-type]
         self.gateway.add(self.model, named_at_start=True)
         config = uvicorn.Config(
-            build_app(self.gateway, ModelLoader(self.gateway, deployment)),
+            build_app(self.gateway, ModelLoader(self.gateway, self._deployment)),
             http=bounded_protocol(self.settings),
             ws="none",
             lifespan="off",
@@ -97,8 +97,10 @@ class RunningGateway:
 
 
 @contextmanager
-def running_gateway(text_model: TextModel, **settings: Any) -> Iterator[RunningGateway]:
-    running = RunningGateway(text_model, msgspec.structs.replace(GatewaySettings(), **settings))
+def running_gateway(
+    text_model: TextModel, model_options: dict[str, Any] | None = None, **settings: Any
+) -> Iterator[RunningGateway]:
+    running = RunningGateway(text_model, msgspec.structs.replace(GatewaySettings(), **settings), model_options or {})
     running.start()
     try:
         yield running

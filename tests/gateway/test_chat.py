@@ -12,8 +12,6 @@ from core_engine.text import TextModel
 from tests.gateway.events import read_events
 from tests.gateway.running import RunningGateway
 
-WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
-
 
 def prompt_of(server: RunningGateway) -> str:
     (request,) = server.engine.submitted
@@ -203,8 +201,9 @@ def test_messages_of_every_role_are_rendered(server: RunningGateway) -> None:
     ]
     assert server.chat(messages=messages).status_code == 200
     assert prompt_of(server) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
-        "<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n"
+        '<|im_start|>assistant\n<tool_call>\n{"name":"f","arguments":{}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -238,32 +237,12 @@ def test_token_ids_are_told_on_request(server: RunningGateway) -> None:
 
 
 @pytest.mark.parametrize(
-    "tool_choice", [None, "auto", "required", {"type": "function", "function": {"name": "weather"}}]
-)
-def test_tools_are_refused(server: RunningGateway, tool_choice: Any) -> None:
-    error = server.chat(tools=[WEATHER], tool_choice=tool_choice)
-    assert error.status_code == 400
-    assert error.json()["error"]["param"] == "tools"
-
-
-def test_forbidden_tools_do_not_matter(server: RunningGateway) -> None:
-    assert server.chat(tools=[WEATHER], tool_choice="none").status_code == 200
-    assert "weather" not in prompt_of(server)
-
-
-@pytest.mark.parametrize("tool_choice", ["required", {"type": "function", "function": {"name": "f"}}, "sometimes"])
-def test_a_choice_without_tools_is_refused(server: RunningGateway, tool_choice: Any) -> None:
-    assert server.chat(tool_choice=tool_choice).json()["error"]["param"] == "tool_choice"
-
-
-@pytest.mark.parametrize(
     ("param", "value"),
     [
         ("response_format", {"type": "json_object"}),
         ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}),
         ("structured_outputs", {"choice": ["a"]}),
         ("prompt_logprobs", 0),
-        ("functions", [{"name": "f"}]),
     ],
 )
 def test_what_is_not_there_is_refused(server: RunningGateway, param: str, value: Any) -> None:

@@ -39,7 +39,7 @@ def test_an_answer_ends_its_span(server: RunningGateway, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_have_a_type(server: RunningGateway, stream: bool) -> None:
     before = ended(server)
-    server.chat(stream=stream, tools=[{"type": "function"}])
+    server.chat(stream=stream, functions=[{"name": "f"}])
     server.engine.script.refusal = Overloaded("no", "queue_full", 1)
     server.chat(stream=stream)
     server.engine.script = server.saying("one two", failure=EngineDied("gone"), failure_after=1)
