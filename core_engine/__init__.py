@@ -41,6 +41,7 @@ from core_engine.messages import (
     SwapPolicies,
     TokenLogprobs,
 )
+from core_engine.prompt_logprobs import PromptLogprobs
 from core_engine.request import FinishReason, Grammar, GrammarKind, Request, SamplingParams
 from core_engine.selection import available_policies
 from core_engine.service import EngineClient, Patience, Ticket
@@ -84,6 +85,7 @@ __all__ = [
     "PolicyInfo",
     "PolicyReport",
     "PolicyDescription",
+    "PromptLogprobs",
     "Rejected",
     "Request",
     "RequestReport",

@@ -6,6 +6,7 @@ from core_engine.deciding import Deciding
 from core_engine.executor import Batch
 from core_engine.plan import IterationPlan
 from core_engine.preempting import Preempting
+from core_engine.prompt_logprobs import prompt_positions
 from core_engine.request import Sequence, Status
 from core_engine.sharing import NO_MATCH
 from core_engine.state import EngineState
@@ -61,6 +62,11 @@ def _append_row(batch: Batch, sequence: Sequence, num_tokens: int) -> None:
     end = start + num_tokens
     if end == sequence.num_tokens:
         batch.sample_rows.append(len(batch.sequences))
+    if sequence.scores_prompt and start < sequence.num_prompt_tokens:
+        # What a preemption threw away has been told already.
+        positions = prompt_positions(sequence.num_prompt_tokens, max(start, sequence.max_computed_tokens), end)
+        if positions:
+            batch.scored[len(batch.sequences)] = positions
     batch.sequences.append(sequence)
     batch.num_query_tokens.append(num_tokens)
     batch.num_kv_tokens.append(end)

@@ -59,6 +59,12 @@ class Commit:
                 self._state.pool.publish(sequence, before // size, last)
             if computed > sequence.max_computed_tokens:
                 sequence.max_computed_tokens = computed
+        for row, told in result.prompt_logprobs.items():
+            sequence = batch.sequences[row]
+            self._outbox.outputs += [
+                SequenceOutput(sequence.request_id, sequence.sample_index, [], prompt_logprobs=[piece])
+                for piece in told
+            ]
         now = self._state.clock.now()
         logprobs = result.logprobs or [None] * len(batch.sample_rows)
         for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
@@ -105,19 +111,21 @@ class Commit:
         self._panel.tell("on_request_finished", request, outcome, self._state)
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now: float) -> None:
-        sequence.append_token(token_id)
         if sequence.first_token_seconds is None:
             sequence.first_token_seconds = now
         sequence.last_token_seconds = now
         if self._state.protected:
             self._state.protected.pop(sequence.id, None)
-        reason, stop_token_id = self._end(sequence, token_id)
+        wants_token = sequence.max_tokens > 0
+        if wants_token:
+            sequence.append_token(token_id)
+        reason, stop_token_id = self._end(sequence, token_id) if wants_token else ("length", None)
         self._outbox.outputs.append(
             SequenceOutput(
                 sequence.request_id,
                 sequence.sample_index,
-                [token_id],
-                None if logprobs is None else [logprobs],
+                [token_id] if wants_token else [],
+                None if logprobs is None or not wants_token else [logprobs],
                 reason,
                 stop_token_id,
                 None,
@@ -145,7 +153,7 @@ class Commit:
         self.finished[sequence.id] = reason
         request_state = self._state.requests[sequence.request_id]
         request_state.num_unfinished -= 1
-        if reason in ("stop", "length"):
+        if reason in ("stop", "length") and sequence.max_tokens:
             self._state.predictor.learn(sequence.tenant, sequence.num_prompt_tokens, sequence.num_output_tokens)
         if request_state.num_unfinished == 0:
             del self._state.requests[sequence.request_id]

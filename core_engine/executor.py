@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from core_engine.messages import TokenLogprobs
+from core_engine.prompt_logprobs import PromptLogprobs
 from core_engine.request import Sequence
 
 
@@ -37,8 +38,9 @@ class Batch:
     `num_kv_tokens[i]` keys, the last `num_query_tokens[i]` of which this pass writes. The flat lists
     hold the rows one after another. A slot is `block * block_size + offset`. Rows listed in
     `sample_rows` have caught up with their known tokens and get a new one, sampled from the logits
-    of their last position. `idle_rows` extra tokens are executed for nothing: any token id, no KV
-    read or written, nothing sampled.
+    of their last position. `scored` gives by row the positions of prompt tokens whose log-probabilities are
+    wanted, which the logits of the positions before them tell. `idle_rows` extra tokens are executed for
+    nothing: any token id, no KV read or written, nothing sampled.
     """
 
     iteration: int
@@ -50,6 +52,7 @@ class Batch:
     positions: list[int] = field(default_factory=list)
     slot_mapping: list[int] = field(default_factory=list)
     sample_rows: list[int] = field(default_factory=list)
+    scored: dict[int, range] = field(default_factory=dict)
     block_copies: list[tuple[int, int]] = field(default_factory=list)  # (source, destination), done first
     logits_masks: dict[int, bytes] = field(default_factory=dict)  # row -> bit i of byte i//8: token allowed
     idle_rows: int = 0
@@ -62,7 +65,7 @@ class Batch:
 
 @dataclass(slots=True)
 class BatchResult:
-    """What an execution gave, in the order of `Batch.sample_rows`.
+    """What an execution gave, in the order of `Batch.sample_rows`; `prompt_logprobs` by row, in order of position.
 
     A row in `failed_rows` (index into `Batch.sequences` -> reason, for logits that aren't finite,
     say) has no valid token; its entry in `token_ids` is -1.
@@ -71,6 +74,7 @@ class BatchResult:
     token_ids: list[int]
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)  # empty: nobody asked
     failed_rows: dict[int, str] = field(default_factory=dict)
+    prompt_logprobs: dict[int, list[PromptLogprobs]] = field(default_factory=dict)
 
 
 class Executor(Protocol):

@@ -95,10 +95,12 @@ class Intake:
             raise InvalidRequest(
                 f"the prompt has a token id outside 0 to {spec.vocab_size - 1}", "invalid_token_id", "prompt"
             )
+        wanted = request.sampling.max_tokens
+        least = 0 if wanted == 0 else 1
         room = min(spec.max_model_len, state.num_blocks * state.block_size) - len(prompt)
-        if room < 1:
+        if room < least:
             raise InvalidRequest(
-                f"the prompt has {len(prompt)} tokens; with at least one token of output at most "
+                f"the prompt has {len(prompt)} tokens; with at least {least} tokens of output at most "
                 f"{room + len(prompt)} fit",
                 "context_length_exceeded",
                 "prompt",
@@ -111,10 +113,9 @@ class Intake:
                 "context_length_exceeded",
                 "prompt",
             )
-        wanted = request.sampling.max_tokens
         if wanted is None:
             wanted = state.config.default_max_tokens or room
-        return max(1, min(wanted, room))
+        return max(least, min(wanted, room))
 
     def _runs_whole_prompts(self) -> bool:
         planner = self._panel.first("plan_iteration")
@@ -122,9 +123,10 @@ class Intake:
 
     def _enter(self, request: Request, max_tokens: int) -> None:
         state = self._state
+        most = max(1, max_tokens)
         predicted = self._panel.ask_one(
-            "predict_output_tokens", answers.clamped(1, max_tokens), request, state
-        ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), max_tokens)
+            "predict_output_tokens", answers.clamped(1, most), request, state
+        ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), most)
         hashes: tuple[bytes, ...] = ()
         if state.pool.remembers:
             salt = f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from core_engine.config import EngineConfig
+from core_engine.prompt_logprobs import PromptLogprobs
 from core_engine.request import FinishReason, Request
 
 
@@ -143,7 +144,8 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
 
     `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.
-    `num_cached_tokens` of the prompt were found computed.
+    `num_cached_tokens` of the prompt were found computed. `prompt_logprobs` come with the first sample of a request
+    that asked for them, in order of position, each once.
     """
 
     request_id: str
@@ -154,6 +156,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     stop_token_id: int | None = None
     error: str | None = None
     num_cached_tokens: int = 0
+    prompt_logprobs: list[PromptLogprobs] = []
 
 
 class Accepted(msgspec.Struct, array_like=True, frozen=True):

@@ -30,7 +30,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     Greedy where `temperature` is 0. Neutral values (`top_k=0`, `top_p=1`, penalties 0 or 1) are off.
     """
 
-    max_tokens: int | None = None  # None: the operator's default, else what model and pool leave
+    max_tokens: int | None = None  # None: the operator's default, else what model and pool leave; 0: only the prompt
     min_tokens: int = 0  # no end of sequence and no stop token before that many output tokens
     temperature: float = 1.0
     top_p: float = 1.0
@@ -45,6 +45,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None  # rivals to report beside each sampled token; 0 is on, None is off
+    prompt_logprobs: int | None = None  # likewise beside each token of the prompt
     seed: int | None = None
     grammar: Grammar | None = None  # it wins over min_tokens, ignore_eos and biases: whoever is done ends
 
@@ -91,8 +92,8 @@ class Sequence:
         "first_token_seconds", "id", "in_flight", "kind", "last_planned_iteration", "last_token_seconds",
         "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens", "num_matched_tokens",
         "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens", "predicted_output_tokens",
-        "priority", "request", "request_id", "sample_index", "sampling", "seed", "start_iteration", "start_seconds",
-        "status", "tenant", "token_ids", "weight",
+        "priority", "request", "request_id", "sample_index", "sampling", "scores_prompt", "seed", "start_iteration",
+        "start_seconds", "status", "tenant", "token_ids", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,7 @@ class Sequence:
         self.priority = request.priority
         self.weight = request.weight
         self.seed = seed
+        self.scores_prompt = sample_index == 0 and request.sampling.prompt_logprobs is not None
 
         self.token_ids = list(request.prompt_token_ids)
         self.num_tokens = len(self.token_ids)

@@ -83,5 +83,8 @@ class Sharing:
         if not sequence.block_hashes:
             return NO_MATCH
         size = self._state.block_size
-        blocks = self._state.pool.match(sequence.block_hashes[: (sequence.num_tokens - 1) // size])
+        most = sequence.num_tokens - 1
+        if sequence.scores_prompt:  # whose log-probabilities come of computing it, at least once
+            most = min(most, sequence.max_computed_tokens)
+        blocks = self._state.pool.match(sequence.block_hashes[: most // size])
         return Match(blocks, len(blocks) * size)

@@ -14,6 +14,7 @@ from core_engine.errors import ModelError
 from core_engine.executor import Batch, BatchResult, ModelSpec
 from core_engine.lab.memory import SimulatedMemory
 from core_engine.messages import TokenLogprobs
+from core_engine.prompt_logprobs import PromptLogprobs
 from core_engine.request import Sequence
 
 _MASK = (1 << 64) - 1
@@ -65,7 +66,7 @@ class SimulatedExecutor:
     The next token is a hash of seed, sample index, position and last token; greedy sequences leave
     seed and sample index out, so that equal greedy prompts get equal texts. No token is an end of
     sequence unless `SimulatedModel.eos_probability` says so. Of the sampling parameters only `temperature`
-    (0 or not), `min_tokens` and `logprobs` matter. Raises IntegrityError for a batch that a real
+    (0 or not), `min_tokens`, `logprobs` and `prompt_logprobs` matter. Raises IntegrityError for a batch that a real
     model would get wrong.
     """
 
@@ -88,7 +89,9 @@ class SimulatedExecutor:
             self._memory.execute(batch)
         token_ids = [self._next_token(batch.sequences[row]) for row in batch.sample_rows]
         return _Pass(
-            result=BatchResult(token_ids, self._logprobs(batch, token_ids)),
+            result=BatchResult(
+                token_ids, self._logprobs(batch, token_ids), prompt_logprobs=self._prompt_logprobs(batch)
+            ),
             ready_seconds=self._clock.now() + self._model.seconds(batch),
         )
 
@@ -131,6 +134,18 @@ class SimulatedExecutor:
             else TokenLogprobs(-0.5, [((token_id + i) % size, -0.5 - i) for i in range(min(rivals, size))])
             for rivals, token_id in zip(wishes, token_ids, strict=True)
         ]
+
+    def _prompt_logprobs(self, batch: Batch) -> dict[int, list[PromptLogprobs]]:
+        """Each follows from the token alone, which is always of the third rank."""
+        size = self._spec.vocab_size
+        told = {}
+        for row, positions in batch.scored.items():
+            sequence = batch.sequences[row]
+            rivals = min(sequence.sampling.prompt_logprobs or 0, size)
+            tokens = sequence.token_ids[positions.start : positions.stop]
+            scores = [(-1.0 - t / size, 3, [((t + i) % size, -0.5 * i) for i in range(1, rivals + 1)]) for t in tokens]
+            told[row] = [PromptLogprobs.pack(positions.start, scores)]
+        return told
 
 
 class _Description(msgspec.Struct, frozen=True):

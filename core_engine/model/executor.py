@@ -10,7 +10,9 @@ import torch
 
 from core_engine.executor import Batch, BatchResult, ModelSpec
 from core_engine.model.attention import AttentionSite, ForwardPass
+from core_engine.model.head import Head
 from core_engine.model.layout import BatchLayout
+from core_engine.model.prompt_scores import PromptScores, score
 from core_engine.model.sampler import Sampled, Sampler
 
 
@@ -20,6 +22,7 @@ class _InFlight:
 
     sample_rows: list[int]
     sampled: Sampled | None
+    scores: PromptScores | None
     done: torch.cuda.Event | None
 
 
@@ -37,6 +40,7 @@ class TransformersExecutor:
         self._sites = sites
         self._sampler = sampler
         self._hands_down_pass = hands_down_pass
+        self._head = Head(model)
         self._device = torch.device(model.device)
 
     @property
@@ -52,32 +56,34 @@ class TransformersExecutor:
     @torch.inference_mode()
     def submit(self, batch: Batch) -> _InFlight:
         """Start one pass, sampling included. Nothing here waits for a GPU; a CPU is done when it returns."""
-        logits = self.logits(batch)
-        if logits is None:
-            return _InFlight([], None, None)
-        places = {row: place for place, row in enumerate(batch.sample_rows)}
-        sampled = self._sampler.sample(
-            logits,
-            [batch.sequences[row] for row in batch.sample_rows],
-            {places[row]: mask for row, mask in batch.logits_masks.items() if row in places},
-        )
-        sampled.to_host()
-        if self._device.type == "cpu":
-            return _InFlight(batch.sample_rows, sampled, None)
+        with self._head.listening() if batch.scored else nullcontext() as decoded:
+            logits = self.logits(batch)
+        scores = self._score(batch, decoded) if batch.scored else None
+        sampled = self._sample(batch, logits) if logits is not None else None
+        if scores is not None:
+            scores.to_host()
+        if sampled is not None:
+            sampled.to_host()
+        if self._device.type == "cpu" or (scores is None and sampled is None):
+            return _InFlight(batch.sample_rows, sampled, scores, None)
         done = torch.cuda.Event()
         done.record()
-        return _InFlight(batch.sample_rows, sampled, done)
+        return _InFlight(batch.sample_rows, sampled, scores, done)
 
     def collect(self, handle: object) -> BatchResult:
         """Wait for the pass, the only time a device is waited for, and return its tokens."""
         assert isinstance(handle, _InFlight)
         if handle.done is not None:
             handle.done.synchronize()
+        prompt_logprobs = handle.scores.fetch() if handle.scores is not None else {}
         if handle.sampled is None:
-            return BatchResult([])
+            return BatchResult([], prompt_logprobs=prompt_logprobs)
         token_ids, logprobs, failures = handle.sampled.fetch()
         return BatchResult(
-            token_ids, logprobs, {handle.sample_rows[place]: reason for place, reason in failures.items()}
+            token_ids,
+            logprobs,
+            {handle.sample_rows[place]: reason for place, reason in failures.items()},
+            prompt_logprobs,
         )
 
     @torch.inference_mode()
@@ -88,10 +94,15 @@ class TransformersExecutor:
             self._copy_blocks(*layout.copies)
         if layout.num_tokens + layout.num_idle == 0:
             return None
-        forward_pass = ForwardPass(layout, self._sites)
-        handed = {"forward_pass": forward_pass} if self._hands_down_pass else {}
         # A pass that samples nothing still goes through the last layer, for one row that nobody reads.
         rows = layout.sample_index if batch.sample_rows else layout.sample_index.new_zeros(1)
+        logits = self._forward(layout, rows)
+        return logits if batch.sample_rows else None
+
+    def _forward(self, layout: BatchLayout, rows: torch.Tensor) -> torch.Tensor:
+        """Logits `[rows, vocab_size]` at these flat indices."""
+        forward_pass = ForwardPass(layout, self._sites)
+        handed = {"forward_pass": forward_pass} if self._hands_down_pass else {}
         with nullcontext() if self._hands_down_pass else forward_pass.set_aside():
             logits = self._model(
                 input_ids=layout.token_ids,
@@ -100,10 +111,25 @@ class TransformersExecutor:
                 logits_to_keep=rows,
                 **handed,
             ).logits[0]
-        if not batch.sample_rows:
-            return None
         # A few models know no logits_to_keep and give them all.
         return logits if logits.shape[0] == rows.shape[0] else logits.index_select(0, rows)
+
+    def _sample(self, batch: Batch, logits: torch.Tensor) -> Sampled:
+        places = {row: place for place, row in enumerate(batch.sample_rows)}
+        return self._sampler.sample(
+            logits,
+            [batch.sequences[row] for row in batch.sample_rows],
+            {places[row]: mask for row, mask in batch.logits_masks.items() if row in places},
+        )
+
+    def _score(self, batch: Batch, decoded: list[Any]) -> PromptScores:
+        """Log-probabilities of prompt tokens, from what the decoder answered in the batch's pass."""
+        if self._head.can_use(decoded, batch.total_tokens):
+            return score(batch, lambda rows: self._head.logits(decoded[0], rows), self._spec.vocab_size, self._device)
+        # A decoder that answers in a way of its own: the pass once more, with all the logits.
+        rows = torch.arange(batch.total_tokens, device=self._device)
+        every = self._forward(BatchLayout(batch, self._device), rows)
+        return score(batch, lambda rows: every.index_select(0, rows), self._spec.vocab_size, self._device)
 
     def _copy_blocks(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
         for site in self._sites:

@@ -67,7 +67,7 @@ class BatchLayout:
         self.device = device
         self.block_size = batch.block_size
         self.num_tokens = batch.total_tokens
-        self.num_idle = batch.idle_rows + _padding_rows(batch.total_tokens + batch.idle_rows, device)
+        self.num_idle = batch.idle_rows + padding_rows(batch.total_tokens + batch.idle_rows, device)
         self.rows = _rows(batch)
         self.max_keys = max(batch.num_kv_tokens, default=0)
         last_tokens = [self.rows[i].start + self.rows[i].num_queries - 1 for i in batch.sample_rows]
@@ -94,7 +94,7 @@ class BatchLayout:
         return Reach() if bound is None or self.max_keys <= bound else reach
 
 
-def _padding_rows(num_rows: int, device: torch.device) -> int:
+def padding_rows(num_rows: int, device: torch.device) -> int:
     """Rows that make the number of rows one of a few.
 
     On the CPU oneDNN prepares its products anew for each number of rows and keeps what it prepared: with every

@@ -28,6 +28,7 @@ from core_engine.messages import (
 )
 from core_engine.service.lifeline import end_with_parent
 from core_engine.service.operator import Operator
+from core_engine.service.pieces import in_pieces
 from core_engine.service.protocol import EngineLink, Start, read_start
 
 _IDLE_WAIT_SECONDS = 0.002  # between iterations in which policies let nothing run
@@ -72,7 +73,8 @@ def serve(engine: Engine, link: EngineLink) -> None:
             pause = _IDLE_WAIT_SECONDS if operator.is_busy else None
             continue
         output = engine.step()
-        link.send(output)
+        for message in in_pieces(output):
+            link.send(message)
         pause = _IDLE_WAIT_SECONDS if _did_nothing(output) else 0
 
 

@@ -14,7 +14,7 @@ class Ticket:
 
     `max_tokens` is the bound that holds for each sequence, `limits` what admission had to say for
     the `x-ratelimit-*` headers. `outcome` is set with the last output. What nobody has fetched yet
-    is kept, at most `max_tokens` tokens of each sequence.
+    is kept, at most `max_tokens` tokens of each sequence and the log-probabilities of the prompt.
     """
 
     def __init__(self, accepted: Accepted, cancel: Callable[[str], None]) -> None:
@@ -87,4 +87,5 @@ def _merge(outputs: list[SequenceOutput]) -> SequenceOutput:
         last.stop_token_id,
         last.error,
         last.num_cached_tokens,
+        [piece for output in outputs for piece in output.prompt_logprobs],
     )
