@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.chat_writer import ChatWriter
+from gateway.echo import check_repeated
 from gateway.errors import invalid
 from gateway.generation import GenerationPlan
 from gateway.operation import new_id
@@ -40,6 +41,7 @@ class ChatOperation:
             serving.info,
             output_limit=fields.output_limit,
             logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+            prompt_logprobs=fields.prompt_logprobs,
         )
         use = tool_use(fields)
         if use is not None and use.mode != "auto":
@@ -47,6 +49,8 @@ class ChatOperation:
             raise invalid(message, param="tool_choice", code="unsupported_parameter")
         prompt = chat_prompt(fields, use, serving)
         read = reading(serving.text_model, serving.parsers, use, prompt)
+        if fields.prompt_logprobs is not None:
+            check_repeated([prompt], 1, fields.prompt_logprobs, "prompt_logprobs")
         return GenerationPlan(
             id=new_id("chatcmpl"),
             model=serving.info.model,

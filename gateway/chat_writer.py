@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from gateway.choice import Piece, join_pieces
 from gateway.deltas import AnswerDelta, ArgumentsDelta, CallStart, ReasoningDelta, TextDelta, said
 from gateway.generation import GenerationPlan
-from gateway.logprobs import LogprobWriter
+from gateway.logprobs import LogprobWriter, prompt_logprobs
 from gateway.operation import wants_usage
 from gateway.protocol.chat import (
     AnswerMessage,
@@ -27,6 +27,7 @@ from gateway.protocol.chat import (
     FunctionDelta,
     ToolCall,
 )
+from gateway.protocol.fields import PromptTokenLogprobs
 from gateway.protocol.usage import Usage
 from gateway.served_model import Serving
 
@@ -44,6 +45,8 @@ class ChatWriter:
             if fields.logprobs
             else None
         )
+        self._text_model = serving.text_model
+        self._num_prompt_rivals = fields.prompt_logprobs
         self._begun: set[int] = set()
 
     def chunks(self, piece: Piece) -> Iterator[bytes]:
@@ -70,7 +73,12 @@ class ChatWriter:
 
     def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
         """The whole answer."""
-        choices = [self._choice(whole) for _, whole in sorted(join_pieces(pieces).items())]
+        samples = join_pieces(pieces)
+        choices = [self._choice(whole) for _, whole in sorted(samples.items())]
+        told: PromptTokenLogprobs | UnsetType = UNSET
+        if self._num_prompt_rivals is not None:
+            scores = samples[0].prompt_logprobs
+            told = prompt_logprobs(self._text_model, self._plan.prompts[0], scores, self._num_prompt_rivals)
         return msgspec.json.encode(
             ChatCompletion(
                 id=self._plan.id,
@@ -79,6 +87,7 @@ class ChatWriter:
                 choices=choices,
                 usage=usage,
                 prompt_token_ids=self._prompt_token_ids(),
+                prompt_logprobs=told,
             )
         )
 

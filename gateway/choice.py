@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from core_engine import SequenceOutput, TokenLogprobs
+from core_engine import PromptLogprobs, SequenceOutput, TokenLogprobs
 from core_engine.text import IncrementalDetokenizer, StopStrings, TextModel
 from gateway.deltas import AnswerDelta, CallStart, TextDelta, joined
 from gateway.reader import PlainReader, Reader
@@ -15,22 +15,27 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class TokenEntry(NamedTuple):
-    """A sampled token with its log-probabilities; `offset` counts the characters of the text before it."""
+    """A token with its log-probabilities, if any; `offset` counts the characters of the text before it."""
 
     token_id: int
-    logprobs: TokenLogprobs
+    logprobs: TokenLogprobs | None
     offset: int
 
 
 @dataclass(slots=True)
 class Piece:
-    """What a choice has gained, the tokens behind it, and in the end the reason."""
+    """What a choice has gained, the tokens behind it, and in the end the reason.
+
+    A piece of the prompt instead has the text of the positions `prompt_tokens`, where it is echoed, and their scores.
+    """
 
     index: int
     deltas: list[AnswerDelta]
     entries: list[TokenEntry] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    prompt_tokens: range = range(0)
+    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -39,6 +44,8 @@ class Piece:
 
     def parts(self) -> list[Piece]:
         """One piece for each delta and one for the reason, as they go into chunks of a stream."""
+        if self.prompt_tokens:
+            return [self]
         parts = [Piece(self.index, [delta]) for delta in self.deltas]
         if not parts and self.entries:
             parts.append(Piece(self.index, []))
@@ -58,6 +65,8 @@ def join_pieces(pieces: Iterable[Piece]) -> dict[int, Piece]:
         choice.entries += piece.entries
         choice.token_ids += piece.token_ids
         choice.finish_reason = piece.finish_reason
+        choice.prompt_tokens = range(max(choice.prompt_tokens.stop, piece.prompt_tokens.stop))
+        choice.prompt_logprobs += piece.prompt_logprobs
     for choice in whole.values():
         choice.deltas = joined(choice.deltas)
     return whole
@@ -72,7 +81,7 @@ class ChoiceText:
     What may become a stop string, is half a character, or isn't understood yet is held back, and so is the entry of
     a token until a character that it begins is shown: a stop string drops the entries of what it cuts, any other end
     drops none. The token that ends a sequence counts but is neither text nor an entry. Of special tokens only
-    `shown_token_ids` give text while `skip_special_tokens`.
+    `shown_token_ids` give text while `skip_special_tokens`. `first_offset` characters of the text go before.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class ChoiceText:
         skip_special_tokens: bool,
         reader: Reader | None = None,
         shown_token_ids: frozenset[int] = frozenset(),
+        first_offset: int = 0,
     ) -> None:
         self.index = index
         self.num_tokens = 0
@@ -95,7 +105,7 @@ class ChoiceText:
         self._reader = reader or PlainReader()
         self._stops = StopStrings(stops)
         self._min_tokens = min_tokens
-        self._num_characters = 0  # made so far, held back or not
+        self._num_characters = first_offset  # made so far, held back or not
         self._num_cut = 0  # of them, by a stop string
         self._has_calls = False
         self._deltas: list[AnswerDelta] = []

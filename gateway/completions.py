@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.choice import Piece, join_pieces
+from gateway.choice import Piece, TokenEntry, join_pieces
+from gateway.echo import EchoedPrompt, check_repeated, echoed_prompt, prompt_entries
 from gateway.errors import invalid
 from gateway.generation import GenerationPlan
-from gateway.logprobs import LEAST, LogprobWriter, finite
+from gateway.logprobs import LEAST, LogprobWriter, finite, prompt_logprobs
 from gateway.operation import new_id, wants_usage
-from gateway.prompts import completion_prompts
+from gateway.prompts import completion_prompts, separate_prompts
 from gateway.protocol.completions import Completion, CompletionChoice, CompletionRequest
+from gateway.protocol.fields import PromptTokenLogprobs
 from gateway.protocol.usage import Usage
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
@@ -45,8 +48,15 @@ class CompletionOperation:
         num_samples = fields.best_of or num_choices
         # The best are chosen by log-probability, asked for or not.
         logprobs = 0 if fields.logprobs is None and num_samples > num_choices else fields.logprobs
+        echoed_logprobs = fields.logprobs if fields.echo else None
+        scores = [number for number in (echoed_logprobs, fields.prompt_logprobs) if number is not None]
         sampling = sampling_params(
-            fields, serving.text_model, serving.info, output_limit=(self.max_tokens, "max_tokens"), logprobs=logprobs
+            fields,
+            serving.text_model,
+            serving.info,
+            output_limit=(self.max_tokens, "max_tokens"),
+            logprobs=logprobs,
+            prompt_logprobs=max(scores, default=None),
         )
         prompts = completion_prompts(fields, serving)
         if len(prompts) * num_samples > MAX_SEQUENCES:
@@ -54,6 +64,9 @@ class CompletionOperation:
                 f"{len(prompts)} prompts with {num_samples} samples each are more than {MAX_SEQUENCES} completions.",
                 param="n" if fields.best_of is None else "best_of",
             )
+        if fields.echo or scores:
+            param = "echo" if fields.echo else "prompt_logprobs"
+            check_repeated(prompts, num_samples, sampling.prompt_logprobs or 0, param)
         return GenerationPlan(
             id=new_id("cmpl"),
             model=serving.info.model,
@@ -64,7 +77,15 @@ class CompletionOperation:
             skip_special_tokens=fields.skip_special_tokens is not False,
             priority=fields.priority,
             cache_salt=fields.cache_salt or "",
+            echoes=self._echoes(prompts, serving) if fields.echo else (),
         )
+
+    def _echoes(self, prompts: list[list[int]], serving: Serving) -> list[EchoedPrompt]:
+        surrounds = self.fields.add_special_tokens is not False
+        return [
+            echoed_prompt(serving.text_model, token_ids, is_surrounded=surrounds and isinstance(given, str))
+            for token_ids, given in zip(prompts, separate_prompts(self.fields.prompt), strict=True)
+        ]
 
     def writer(self, plan: GenerationPlan, serving: Serving) -> CompletionWriter:
         """A writer for the answer."""
@@ -85,12 +106,15 @@ class CompletionWriter:
             if fields.logprobs is not None
             else None
         )
+        self._text_model = serving.text_model
+        self._num_prompt_rivals = fields.prompt_logprobs
         self._begun: set[int] = set()
 
     def chunks(self, piece: Piece) -> Iterator[bytes]:
         """The text, and the reason by itself in the end."""
         for part in piece.parts():
-            yield self._encode([self._choice(piece.index, part, with_logprobs=bool(part.entries))], self._usage)
+            told = bool(part.entries or part.prompt_tokens)
+            yield self._encode([self._choice(piece.index, part, with_logprobs=told)], self._usage)
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """A chunk without choices."""
@@ -103,13 +127,21 @@ class CompletionWriter:
         for number in range(len(self._plan.prompts)):
             first = number * self._plan.num_samples
             candidates = [samples[index] for index in range(first, first + self._plan.num_samples)]
+            told = self._prompt_logprobs(number, samples[first])
             if self._num_choices < len(candidates):
                 candidates = sorted(candidates, key=_mean_logprob, reverse=True)[: self._num_choices]
             first = number * self._num_choices
-            choices += [self._choice(first + place, sample) for place, sample in enumerate(candidates)]
+            choices += [self._choice(first + place, sample, told) for place, sample in enumerate(candidates)]
         return self._encode(choices, usage)
 
-    def _choice(self, index: int, piece: Piece, *, with_logprobs: bool = True) -> CompletionChoice:
+    def _choice(
+        self,
+        index: int,
+        piece: Piece,
+        told: PromptTokenLogprobs | UnsetType = UNSET,
+        *,
+        with_logprobs: bool = True,
+    ) -> CompletionChoice:
         first = index not in self._begun
         self._begun.add(index)
         prompt = self._plan.prompts[index // self._num_choices]
@@ -117,11 +149,27 @@ class CompletionWriter:
         return CompletionChoice(
             index=index,
             text=piece.text,
-            logprobs=self._logprobs.legacy(piece.entries) if self._logprobs and with_logprobs else None,
+            logprobs=self._logprobs.legacy(self._entries(index, piece)) if self._logprobs and with_logprobs else None,
             finish_reason=piece.finish_reason,
             token_ids=piece.token_ids if self._with_token_ids else UNSET,
             prompt_token_ids=prompt if self._with_token_ids and first else UNSET,
+            prompt_logprobs=told,
         )
+
+    def _entries(self, index: int, piece: Piece) -> Iterable[TokenEntry]:
+        """Those of the prompt, where it is echoed, and those of the output."""
+        number = index // self._num_choices
+        echo = self._plan.echo(number)
+        if echo is None:
+            return piece.entries
+        return itertools.chain(prompt_entries(piece, self._plan.prompts[number], echo), piece.entries)
+
+    def _prompt_logprobs(self, number: int, first: Piece) -> PromptTokenLogprobs | UnsetType:
+        """What the first sample, which computed it, tells about a prompt."""
+        if self._num_prompt_rivals is None:
+            return UNSET
+        prompt = self._plan.prompts[number]
+        return prompt_logprobs(self._text_model, prompt, first.prompt_logprobs, self._num_prompt_rivals)
 
     def _encode(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> bytes:
         return msgspec.json.encode(
@@ -131,5 +179,5 @@ class CompletionWriter:
 
 def _mean_logprob(sample: Piece) -> float:
     """How probable the model finds a sample, per token; one without tokens comes last."""
-    logprobs = [finite(entry.logprobs.logprob) for entry in sample.entries]
+    logprobs = [finite(entry.logprobs.logprob) for entry in sample.entries if entry.logprobs is not None]
     return sum(logprobs) / len(logprobs) if logprobs else LEAST

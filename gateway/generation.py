@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from core_engine import Caller, EngineClient, Outcome, Request, SamplingParams, SequenceOutput, Ticket
 from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece
+from gateway.echo import EchoedPrompt, PromptPieces
 from gateway.errors import ApiError, limit_headers
 from gateway.protocol.usage import Usage
 from gateway.reader import PlainReader, Reader
@@ -37,6 +38,16 @@ class GenerationPlan:
     cache_salt: str
     new_reader: Callable[[], Reader] = PlainReader
     shown_token_ids: frozenset[int] = frozenset()
+    echoes: Sequence[EchoedPrompt] = ()  # by prompt, where answers repeat them
+
+    def echo(self, number: int) -> EchoedPrompt | None:
+        """What answers repeat of a prompt."""
+        return self.echoes[number] if self.echoes else None
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether there is anything to compute."""
+        return self.sampling.max_tokens != 0 or self.sampling.prompt_logprobs is not None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -66,7 +77,7 @@ class GenerationPlan:
 class Generation:
     """Runs a plan. `close` must be called in the end, whatever happened: it cancels what still runs.
 
-    Choices are numbered `prompt * num_samples + sample`. A plan for no new tokens never reaches the engine.
+    Choices are numbered `prompt * num_samples + sample`. A plan with nothing to compute never reaches the engine.
     """
 
     def __init__(
@@ -92,8 +103,15 @@ class Generation:
                 skip_special_tokens=plan.skip_special_tokens,
                 reader=plan.new_reader(),
                 shown_token_ids=plan.shown_token_ids,
+                first_offset=len(echo.text) if (echo := plan.echo(number)) is not None else 0,
             )
-            for index in range(len(plan.prompts) * plan.num_samples)
+            for number in range(len(plan.prompts))
+            for index in self._indices(number)
+        ]
+        is_scored = plan.sampling.prompt_logprobs is not None
+        self._prompts = [
+            PromptPieces(len(prompt), plan.echo(number), self._indices(number), is_scored=is_scored)
+            for number, prompt in enumerate(plan.prompts)
         ]
 
     @property
@@ -125,7 +143,7 @@ class Generation:
 
     async def start(self) -> None:
         """Submit every prompt; returns once all are accepted, raises what the engine says if one isn't."""
-        if self.plan.sampling.max_tokens == 0:
+        if not self.plan.needs_engine:
             return
         requests = self.plan.engine_requests(self._caller)
         self._span.submitted()
@@ -148,7 +166,10 @@ class Generation:
 
         Raises EngineDied when the engine ends, ApiError when it can't compute a sequence.
         """
-        if self.plan.sampling.max_tokens == 0:
+        for prompt in self._prompts:
+            for piece in prompt.begin():
+                yield piece
+        if not self.plan.needs_engine:
             for choice in self._choices:
                 yield choice.end_empty()
             return
@@ -159,9 +180,11 @@ class Generation:
                     self._check(output)
                     if output.sample_index == 0:  # the others share what the first computes
                         self._cached_tokens[number] = output.num_cached_tokens
-                    piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
-                    if piece is not None:
+                    for piece in self._prompts[number].push(output.prompt_logprobs):
                         yield piece
+                    new = self._choices[self._indices(number)[output.sample_index]].push(output)
+                    if new is not None:
+                        yield new
                 if not self._unfinished(number) and self._tickets[number].outcome is None:
                     self._tickets[number].cancel()  # stop strings ended what the engine would go on with
 
@@ -185,8 +208,11 @@ class Generation:
                 future.cancel()
 
     def _unfinished(self, number: int) -> bool:
-        first = number * self.plan.num_samples
-        return any(choice.finish_reason is None for choice in self._choices[first : first + self.plan.num_samples])
+        return any(self._choices[index].finish_reason is None for index in self._indices(number))
+
+    def _indices(self, number: int) -> range:
+        """The choices of a prompt."""
+        return range(number * self.plan.num_samples, (number + 1) * self.plan.num_samples)
 
     def _check(self, output: SequenceOutput) -> None:
         if output.finish_reason in {"error", "cancelled", "rejected"}:

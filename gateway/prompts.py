@@ -68,7 +68,7 @@ def rendered(
 
 def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[int]]:
     """Tokenise every prompt; raises a 400 where one can't be served or they are too many."""
-    prompts = _separate(body.prompt)
+    prompts = separate_prompts(body.prompt)
     if len(prompts) > MAX_PROMPTS:
         raise invalid(f"There are {len(prompts)} prompts; at most {MAX_PROMPTS} fit in a request.", param="prompt")
     add_special_tokens = body.add_special_tokens is not False
@@ -79,12 +79,13 @@ def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[i
         else:
             check_token_ids(prompt, "prompt", serving.info.vocab_size)
             token_ids = prompt
-        result.append(_fitting(token_ids, body.truncate_prompt_tokens, serving, "prompt"))
+        room = 0 if body.max_tokens == 0 else 1
+        result.append(_fitting(token_ids, body.truncate_prompt_tokens, serving, "prompt", room_tokens=room))
     return result
 
 
-def _separate(prompt: str | list[str | int | list[int]]) -> list[str] | list[list[int]]:
-    """The prompts one by one, of which a list of token ids is a single one."""
+def separate_prompts(prompt: str | list[str | int | list[int]]) -> list[str] | list[list[int]]:
+    """The prompts one by one, of which a list of token ids is a single one. Raises a 400 for a mixture."""
     if isinstance(prompt, str):
         return [prompt]
     strings = [item for item in prompt if isinstance(item, str)]
@@ -100,12 +101,14 @@ def _separate(prompt: str | list[str | int | list[int]]) -> list[str] | list[lis
     raise invalid(message, param="prompt")
 
 
-def _fitting(token_ids: list[int], keep_tokens: int | None, serving: Serving, param: str) -> list[int]:
+def _fitting(
+    token_ids: list[int], keep_tokens: int | None, serving: Serving, param: str, *, room_tokens: int = 1
+) -> list[int]:
     """The prompt, cut from the left where the caller wants that; raises a 400 where no room is left for an answer."""
     if not token_ids:
         raise invalid(f"'{param}' gives no token, and the model needs at least one to go on from.", param=param)
     if keep_tokens is not None:
         token_ids = token_ids[-keep_tokens:]
-    if len(token_ids) >= serving.info.max_model_len:
+    if len(token_ids) + room_tokens > serving.info.max_model_len:
         raise context_error(len(token_ids), serving.info.max_model_len, param)
     return token_ids

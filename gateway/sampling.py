@@ -15,6 +15,7 @@ def sampling_params(
     *,
     output_limit: tuple[int | None, str],
     logprobs: int | None,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
     """Return how to draw tokens; raises a 400 for what this model can't do.
 
@@ -50,6 +51,7 @@ def sampling_params(
         stop_token_ids=tuple(fields.stop_token_ids or ()),
         ignore_eos=bool(fields.ignore_eos),
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         seed=fields.seed,
     )
 

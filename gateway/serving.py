@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -86,7 +87,10 @@ class Exchange:
         """The whole answer."""
         generation, writer = await self.begin()
         pieces = [piece async for piece in generation.pieces()]
-        return writer.answer(pieces, generation.usage)
+        if generation.plan.sampling.prompt_logprobs is None:
+            return writer.answer(pieces, generation.usage)
+        # Of a long prompt it is megabytes.
+        return await asyncio.to_thread(writer.answer, pieces, generation.usage)
 
     def stream(self) -> EventStream:
         """The answer as events; `begin` must be done."""
@@ -103,6 +107,8 @@ class Exchange:
         async with aclosing(generation.pieces()) as pieces:
             async for piece in pieces:
                 yield b"".join(map(frame, writer.chunks(piece)))
+                if piece.prompt_tokens:
+                    await asyncio.sleep(0)  # many of them come at once, and others want to be served too
         if wants_usage(self._operation.fields):
             yield frame(writer.usage_chunk(generation.usage))
         yield DONE

@@ -13,15 +13,14 @@ def refuse_unsupported(fields: GenerationFields) -> None:
         raise _missing("response_format", '\'response_format\' can only be {"type": "text"} so far.')
     if fields.structured_outputs is not None:
         raise _missing("structured_outputs", "'structured_outputs' is not supported yet.")
-    if fields.prompt_logprobs is not None:
-        raise _missing("prompt_logprobs", "'prompt_logprobs' is not supported yet.")
+    if fields.prompt_logprobs is not None and fields.stream:
+        message = "'prompt_logprobs' can't be streamed; completions stream them with 'echo' and 'logprobs'."
+        raise invalid(message, param="prompt_logprobs")
 
 
 def refuse_unsupported_completion(body: CompletionRequest) -> None:
-    """Refuse echo and infilling, and contradictions of `best_of`."""
+    """Refuse infilling, and contradictions of `best_of`."""
     refuse_unsupported(body)
-    if body.echo:
-        raise _missing("echo", "'echo' is not supported yet.")
     if body.suffix:
         raise _missing("suffix", "'suffix' is not supported: this model does not fill in text before a suffix.")
     if body.best_of is not None:

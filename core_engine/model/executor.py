@@ -56,7 +56,8 @@ class TransformersExecutor:
     @torch.inference_mode()
     def submit(self, batch: Batch) -> _InFlight:
         """Start one pass, sampling included. Nothing here waits for a GPU; a CPU is done when it returns."""
-        with self._head.listening() if batch.scored else nullcontext() as decoded:
+        decoded: list[Any] = []
+        with self._head.listening(decoded) if batch.scored else nullcontext():
             logits = self.logits(batch)
         scores = self._score(batch, decoded) if batch.scored else None
         sampled = self._sample(batch, logits) if logits is not None else None

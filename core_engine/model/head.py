@@ -21,12 +21,11 @@ class Head:
         self._decoder = getattr(model, "model", model) if decoder is model else decoder
 
     @contextmanager
-    def listening(self) -> Iterator[list[Any]]:
-        """What the decoder answers meanwhile."""
-        answers: list[Any] = []
+    def listening(self, answers: list[Any]) -> Iterator[None]:
+        """Append to `answers` what the decoder answers meanwhile."""
         handle = self._decoder.register_forward_hook(lambda module, args, answer: answers.append(answer))
         try:
-            yield answers
+            yield
         finally:
             handle.remove()
 

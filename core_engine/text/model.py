@@ -38,7 +38,8 @@ class TextModel:
 
     `vocab_size` is one more than the highest token id; `special_token_ids` are those that give no
     text to a reader, `eos_token_ids` those that end an answer; `max_model_len` is the limit that the
-    model's files name, in tokens. `token_bytes_by_id` are the bytes of each token (see TokenBytes).
+    model's files name, in tokens. `outer_token_ids` are those that go before and after a raw prompt.
+    `token_bytes_by_id` are the bytes of each token (see TokenBytes).
     """
 
     def __init__(self, tokenizer: Tokenizer, files: TokenizerFiles) -> None:
@@ -58,6 +59,7 @@ class TextModel:
         )
         self.token_bytes_by_id = TokenBytes(tokenizer, self.vocab_size)
         self._set_outer_tokens(files)
+        self.outer_token_ids = self._outer_tokens()
         self._inserts_space = self._first_piece_gains_a_space()
         self._chat = self._chat_template(files) if files.templates else None
 
@@ -101,7 +103,10 @@ class TextModel:
                     "tokens",
                 )
         hidden = self.special_token_ids if skip_special_tokens else frozenset()
-        text = self._text(token for token in token_ids if token not in hidden)
+        return self.without_leading_space(self._text(token for token in token_ids if token not in hidden))
+
+    def without_leading_space(self, text: str) -> str:
+        """The beginning of a text without the space that some tokenizers put before a first word."""
         for _ in range(self.token_bytes_by_id.leading_spaces):
             text = text.removeprefix(" ")
         return text
@@ -164,6 +169,11 @@ class TextModel:
             if together[: len(alone)] == alone:
                 return together[len(alone) :]
         return self.encode(piece, add_special_tokens=False)
+
+    def _outer_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        bare, whole = (tuple(self.encode("a", add_special_tokens=added)) for added in (False, True))
+        start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
+        return whole[:start], whole[start + len(bare) :]
 
     def _first_piece_gains_a_space(self) -> bool:
         ids = self.encode("a", add_special_tokens=False)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.protocol.fields import Count, GenerationFields, PositiveCount
+from gateway.protocol.fields import Count, GenerationFields, PositiveCount, PromptTokenLogprobs
 from gateway.protocol.tools import MAX_TOOLS, Tool, ToolChoice
 from gateway.protocol.usage import Usage
 
@@ -134,6 +134,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     choices: list[Choice]
     usage: Usage
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptTokenLogprobs | UnsetType = UNSET
 
 
 class FunctionDelta(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.protocol.fields import MAX_CHOICES, Count, GenerationFields, TokenId
+from gateway.protocol.fields import MAX_CHOICES, Count, GenerationFields, PromptTokenLogprobs, TokenId
 from gateway.protocol.usage import Usage
 
 MAX_PROMPTS = 512
@@ -26,11 +26,14 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
 
 class LegacyLogprobs(msgspec.Struct, frozen=True):
-    """Parallel lists, one entry a token; `text_offset` counts characters of the choice's text."""
+    """Parallel lists, one entry a token; `text_offset` counts characters of the choice's text.
+
+    The first token of an echoed prompt has no log-probability.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -43,6 +46,7 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: Literal["stop", "length"] | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptTokenLogprobs | UnsetType = UNSET
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

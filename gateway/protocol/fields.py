@@ -26,6 +26,17 @@ StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Bias = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 
 
+class PromptTokenLogprob(msgspec.Struct, frozen=True):
+    """One token at a place of the prompt; rank 1 is the most probable."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptTokenLogprobs = list[dict[int, PromptTokenLogprob] | None]  # by token of a prompt: the best, by id, and itself
+
+
 class StreamOptions(msgspec.Struct, kw_only=True):
     """`stream_options`."""
 
@@ -65,7 +76,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     priority: Annotated[int, msgspec.Meta(ge=-INT32, le=INT32)] | None = None
     cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
     return_token_ids: bool | None = None
-    prompt_logprobs: Annotated[int, msgspec.Meta(ge=0, le=INT32)] | None = None
+    prompt_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
 

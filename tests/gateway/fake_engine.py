@@ -11,6 +11,7 @@ from core_engine import (
     EngineInfo,
     FromEngine,
     Outcome,
+    PromptLogprobs,
     Request,
     SequenceOutput,
     TokenLogprobs,
@@ -47,6 +48,7 @@ class Script:
     hold_acceptance: bool = False
     hold_after: int | None = None  # tokens after which nothing comes any more
     together: int = 1  # tokens that come at once
+    prompt_tokens_together: int = 3  # of which log-probabilities come at once
     pause_seconds: float = 0.0  # before anything comes
     limits: dict[str, str] = field(default_factory=dict)
     cached_tokens: int = 0
@@ -61,6 +63,7 @@ class FakeTicket:
         self._script = client.script
         self._request = request
         self._position = 0
+        self._num_told = 1  # of the prompt's tokens; the first has no log-probability
         self._tokens = [self._script.tokens(request, index) for index in range(request.n)]
 
     async def next(self) -> list[SequenceOutput]:
@@ -70,6 +73,8 @@ class FakeTicket:
             raise script.failure
         if script.hold_after is not None and self._position >= script.hold_after:
             await asyncio.Event().wait()
+        if self._request.sampling.prompt_logprobs is not None and self._num_told < len(self._request.prompt_token_ids):
+            return [self._tell(script.prompt_tokens_together)]
         start, end = self._position, self._position + script.together
         self._position = end
         outputs = [output for index in range(self._request.n) if (output := self._output(index, start, end))]
@@ -87,10 +92,10 @@ class FakeTicket:
     def _output(self, index: int, start: int, end: int) -> SequenceOutput | None:
         tokens = self._tokens[index][: self.max_tokens]
         new = tokens[start:end]
-        if not new:
+        if not new and self.max_tokens:
             return None
         last = end >= len(tokens)
-        stopped = last and new[-1] in self._client.info.eos_token_ids
+        stopped = last and bool(new) and new[-1] in self._client.info.eos_token_ids
         top = self._request.sampling.logprobs
         return SequenceOutput(
             request_id=self._request.id,
@@ -102,6 +107,14 @@ class FakeTicket:
             error=self._script.error if last else None,
             num_cached_tokens=self._script.cached_tokens,
         )
+
+    def _tell(self, count: int) -> SequenceOutput:
+        """A prompt token's log-probability is its id, negative; rivals are the ids that follow."""
+        first, self._num_told = self._num_told, self._num_told + count
+        tokens = self._request.prompt_token_ids[first : self._num_told]
+        rivals = self._request.sampling.prompt_logprobs or 0
+        told = [(-float(token), 2, [(token + i, -float(i)) for i in range(1, rivals + 1)]) for token in tokens]
+        return SequenceOutput(self._request.id, 0, [], prompt_logprobs=[PromptLogprobs.pack(first, told)])
 
     def _logprobs(self, token: int, index: int, top: int) -> TokenLogprobs:
         """The sample with the highest number is the most probable one."""

@@ -112,7 +112,7 @@ def test_half_precision_is_scored_in_single() -> None:
 
 
 def test_a_plain_batch_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Head, "listening", lambda head: pytest.fail("nobody asked"))
+    monkeypatch.setattr(Head, "listening", lambda head, answers: pytest.fail("nobody asked"))
     plain = Request(id="r", model="tiny", prompt_token_ids=token_ids(9, 1), sampling=SamplingParams(max_tokens=2))
     _, told = serve(build_executor(tiny_model("llama")), [plain])
     assert told == {"r": []}
