@@ -12,11 +12,14 @@ from litestar.plugins import InitPluginProtocol
 from litestar.types import ASGIApp
 
 from gateway.auth import KEYLESS_PATHS, ApiKeys
+from gateway.batches.service import Batches
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
 from gateway.loading import ModelLoader
 from gateway.routes.admin import admin_routes
 from gateway.routes.admin_models import admin_model_routes
+from gateway.routes.batches import batch_routes
+from gateway.routes.files import file_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
 from gateway.routes.models import model_routes
@@ -27,9 +30,10 @@ from gateway.state import Gateway
 class GatewayPlugin(InitPluginProtocol):
     """Everything that makes a Litestar application ours."""
 
-    def __init__(self, gateway: Gateway, loader: ModelLoader) -> None:
+    def __init__(self, gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> None:
         self._gateway = gateway
         self._loader = loader
+        self._batches = batches
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Add routes, and one handler for every exception."""
@@ -38,6 +42,8 @@ class GatewayPlugin(InitPluginProtocol):
             *generation_routes(gateway),
             *model_routes(gateway),
             *token_routes(gateway),
+            *file_routes(gateway, self._batches),
+            *batch_routes(gateway, self._batches),
             *health_routes(gateway),
             *(self._admin_routes() if gateway.settings.admin_key else ()),
         ]
@@ -51,8 +57,8 @@ class GatewayPlugin(InitPluginProtocol):
         return [*admin_routes(self._gateway), *admin_model_routes(self._gateway, self._loader)]
 
 
-def build_app(gateway: Gateway, loader: ModelLoader) -> ASGIApp:
-    """The whole application, to be served by any ASGI server."""
+def build_app(gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> ASGIApp:
+    """The whole application, to be served by any ASGI server; without `batches`, files and batches are a 503."""
     settings = gateway.settings
     open_paths = KEYLESS_PATHS | ({"/metrics"} if settings.public_metrics else set())
     keys = ApiKeys(
@@ -60,7 +66,7 @@ def build_app(gateway: Gateway, loader: ModelLoader) -> ASGIApp:
         admin_key=settings.admin_key,
         keyless_paths=open_paths,
     )
-    return Edge(Litestar(plugins=[GatewayPlugin(gateway, loader)]), settings, keys)
+    return Edge(Litestar(plugins=[GatewayPlugin(gateway, loader, batches)]), settings, keys)
 
 
 def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

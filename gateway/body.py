@@ -33,8 +33,14 @@ _MISSING_FIELD = re.compile(r"^Object missing required field `(.*?)`")
 
 async def read_json(gateway: Gateway, request: Request[Any, Any, Any], decoder: msgspec.json.Decoder[T]) -> T:
     """Read and decode the body of a request; raises what `read_body` and `decode_body` raise."""
+    return await decode_json(
+        gateway, await read_body(request.scope["headers"], request.receive, gateway.settings), decoder
+    )
+
+
+async def decode_json(gateway: Gateway, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a body, in a thread where that takes long; raises what `decode_body` raises."""
     settings = gateway.settings
-    body = await read_body(request.scope["headers"], request.receive, settings)
     if len(body) <= _INLINE_BYTES:
         return decode_body(body, decoder, settings.max_json_depth)
     return await gateway.workers.run(lambda: decode_body(body, decoder, settings.max_json_depth))
@@ -90,13 +96,14 @@ async def _receive(receive: Receive, limit_bytes: int) -> bytes | None:
         body += message["body"]
         if len(body) > limit_bytes:
             if message["more_body"]:
-                await _discard(receive)
+                await discard(receive)
             return None
         if not message["more_body"]:
             return bytes(body)
 
 
-async def _discard(receive: Receive) -> None:
+async def discard(receive: Receive) -> None:
+    """Read and throw away what still comes of a body that is refused, up to a limit."""
     left = _DISCARD_BYTES
     try:
         async with asyncio.timeout(_DISCARD_SECONDS):

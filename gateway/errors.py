@@ -64,7 +64,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self._headers = headers or {}
-        self._retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds = retry_after_seconds
         self._should_retry = should_retry
 
     @property
@@ -75,9 +75,9 @@ class ApiError(Exception):
     def headers(self) -> dict[str, str]:
         """Headers that belong to this error, retry advice included."""
         headers = dict(self._headers)
-        if self._retry_after_seconds is not None:
-            headers["retry-after"] = str(max(1, math.ceil(self._retry_after_seconds)))
-            headers["retry-after-ms"] = str(max(1, math.ceil(self._retry_after_seconds * 1000)))
+        if self.retry_after_seconds is not None:
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_after_seconds)))
+            headers["retry-after-ms"] = str(max(1, math.ceil(self.retry_after_seconds * 1000)))
         if not self._should_retry:
             headers["x-should-retry"] = "false"
         return headers

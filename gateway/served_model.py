@@ -44,17 +44,17 @@ class Activity:
     def __init__(self) -> None:
         self.idle = asyncio.Event()
         self.idle.set()
-        self._num_active = 0
+        self.num_active = 0
 
     def begin(self) -> None:
         """A request begins."""
-        self._num_active += 1
+        self.num_active += 1
         self.idle.clear()
 
     def end(self) -> None:
         """A request has ended."""
-        self._num_active -= 1
-        if not self._num_active:
+        self.num_active -= 1
+        if not self.num_active:
             self.idle.set()
 
 

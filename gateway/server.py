@@ -13,12 +13,14 @@ import uvicorn
 
 from core_engine import Callers, ConfigurationError, EngineClient, EngineUnavailable, ModelError
 from gateway.app import build_app
+from gateway.batches.service import Batches, open_batches
 from gateway.cors import is_loopback_host
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
 from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
+from gateway.storage import data_directory
 from gateway.telemetry import Telemetry
 from gateway.wire import bounded_protocol
 
@@ -44,7 +46,8 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
         cleanup.callback(gateway.workers.close)
         for model in deployment.models:
             gateway.add(ServedModel(model, EngineClient(model.config)), named_at_start=True)
-        server = _Server(_server_config(gateway, ModelLoader(gateway, deployment)))
+        batches = await cleanup.enter_async_context(open_batches(gateway, data_directory(settings.data_dir)))
+        server = _Server(_server_config(gateway, ModelLoader(gateway, deployment), batches))
         lifecycle = Lifecycle(gateway, server)
         lifecycle.watch_signals()
         _log_listening(listener, deployment, settings)
@@ -55,10 +58,10 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
     return lifecycle.exit_status
 
 
-def _server_config(gateway: Gateway, loader: ModelLoader) -> uvicorn.Config:
+def _server_config(gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> uvicorn.Config:
     settings = gateway.settings
     return uvicorn.Config(
-        build_app(gateway, loader),
+        build_app(gateway, loader, batches),
         http=bounded_protocol(settings),
         ws="none",
         lifespan="off",

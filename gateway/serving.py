@@ -10,6 +10,7 @@ from typing import Any
 from litestar import Request
 from litestar.response.base import ASGIResponse
 
+from core_engine import Caller
 from gateway.auth import api_key
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ClientDisconnected, to_api_error
@@ -26,7 +27,8 @@ async def respond(gateway: Gateway, operation: Operation, request: Request[Any, 
 
     Raises ApiError and the engine's errors; nothing runs on for a client that hung up.
     """
-    exchange = Exchange(gateway, operation, dict(request.headers))
+    headers = dict(request.headers)
+    exchange = Exchange(gateway, operation, gateway.callers.identify(headers, api_key(headers)), headers)
     try:
         if operation.fields.stream:
             await unless_disconnected(request.receive, exchange.begin())
@@ -39,15 +41,27 @@ async def respond(gateway: Gateway, operation: Operation, request: Request[Any, 
     return json_response(body, headers=exchange.headers)
 
 
+async def answer(gateway: Gateway, operation: Operation, caller: Caller) -> bytes:
+    """The whole answer to a request that came in another way than over HTTP; raises as `respond` does."""
+    exchange = Exchange(gateway, operation, caller, headers={})
+    try:
+        body = await exchange.answer()
+    except BaseException as error:
+        exchange.end(error)
+        raise
+    exchange.end(None)
+    return body
+
+
 class Exchange:
     """One request on its way through the engine. `end` must be called, whatever happens."""
 
-    def __init__(self, gateway: Gateway, operation: Operation, headers: dict[str, str]) -> None:
+    def __init__(self, gateway: Gateway, operation: Operation, caller: Caller, headers: dict[str, str]) -> None:
         fields = operation.fields
         self._gateway = gateway
         self._operation = operation
         self._serving = gateway.serving(fields.model)
-        self._caller = gateway.callers.identify(headers, api_key(headers))
+        self._caller = caller
         self._generation: Generation | None = None
         self._writer: Writer | None = None
         self._ended = False

@@ -25,6 +25,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     public_metrics: bool = False  # /metrics without a key even where keys are set
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # for running requests, after the first signal
     data_dir: str | None = None  # what outlives the process; default: the user's data directory
+    max_file_size_bytes: Annotated[int, msgspec.Meta(ge=1)] = 200 * 1024 * 1024  # of one upload
+    file_storage_bytes: Annotated[int, msgspec.Meta(ge=1)] = 10 * 1024**3  # of all files and results of batches
+    file_retention_days: PositiveFloat = 30.0  # for files that name no time, and for batches that have ended
 
     max_models: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # loaded at once, each with an engine process
 

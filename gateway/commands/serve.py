@@ -65,6 +65,11 @@ from gateway.commands.options import Alias, NamedModel, Size, read_config, read_
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may ask; repeatable; * for any.")
 @click.option("--public-metrics", is_flag=True, default=None, help="Serve /metrics without a key.")
 @click.option("--data-dir", help="For what outlives the server; default: jitney in the user's data directory.")
+@click.option("--file-retention-days", type=float, help="For files that name no time, and ended batches [30].")
+@click.option("--max-file-size", "max_file_size_bytes", type=Size(), help="Size of one uploaded file [200M].")
+@click.option(
+    "--file-storage", "file_storage_bytes", type=Size(), help="Disk space for all files and results of batches [10G]."
+)
 @click.option("--tool-parser", help="hermes, llama, mistral, pythonic, json or none [auto: by the chat template].")
 @click.option("--reasoning-parser", help="think or none [auto: by the chat template].")
 @click.option("--drain-seconds", type=float, help="Time for running requests after the first signal to stop [30].")

@@ -140,8 +140,11 @@ class FakeEngineClient:
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
         self.running: set[str] = set()
+        self.before_submission: Callable[[Request], None] | None = None
 
     async def submit(self, request: Request) -> FakeTicket:
+        if self.before_submission is not None:
+            self.before_submission(request)
         self.submitted.append(request)
         if self.script.refusal is not None:
             raise self.script.refusal

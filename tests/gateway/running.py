@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,15 +13,18 @@ from typing import Any
 import httpx
 import msgspec
 import uvicorn
+from litestar.types import ASGIApp
 
 from core_engine.text import TextModel
 from gateway.app import build_app
+from gateway.batches.service import open_batches
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
 from gateway.served_model import ServedModel
 from gateway.server import bind
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
+from gateway.storage import data_directory
 from gateway.telemetry import Telemetry
 from gateway.wire import bounded_protocol
 from tests.gateway.fake_engine import MODEL, FakeEngineClient, Script, engine_info
@@ -56,8 +60,18 @@ class RunningGateway:
         self.gateway = Gateway(self.settings, telemetry)
         self.model = ServedModel(self._deployment.models[0], self.engine, self.text_model)  # type: ignore[arg-type]
         self.gateway.add(self.model, named_at_start=True)
+        async with contextlib.AsyncExitStack() as cleanup:
+            batches = None
+            if self.settings.data_dir is not None:
+                directory = data_directory(self.settings.data_dir)
+                batches = await cleanup.enter_async_context(open_batches(self.gateway, directory))
+            await self._serve(build_app(self.gateway, ModelLoader(self.gateway, self._deployment), batches))
+        self.gateway.workers.close()
+        telemetry.shutdown()
+
+    async def _serve(self, app: ASGIApp) -> None:
         config = uvicorn.Config(
-            build_app(self.gateway, ModelLoader(self.gateway, self._deployment)),
+            app,
             http=bounded_protocol(self.settings),
             ws="none",
             lifespan="off",
@@ -69,8 +83,6 @@ class RunningGateway:
         self.server = uvicorn.Server(config)
         self._started.set()
         await self.server.serve([self.listener])
-        self.gateway.workers.close()
-        telemetry.shutdown()
 
     def start(self) -> None:
         self._thread.start()
