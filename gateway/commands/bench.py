@@ -6,6 +6,7 @@ import json
 
 import click
 
+from gateway.commands.bench_gateway import gateway
 from gateway.commands.bench_model import decode, floor, iteration, offline, single
 from gateway.commands.bench_online import online
 from gateway.commands.bench_policies import policies
@@ -28,5 +29,5 @@ def scheduler(as_json: bool, iterations: int) -> None:
     click.echo(json.dumps(report, indent=2) if as_json else render_scheduler_bench(report))
 
 
-for command in (offline, decode, single, online, floor, iteration, policies, soak):
+for command in (offline, decode, single, online, gateway, floor, iteration, policies, soak):
     bench.add_command(command)

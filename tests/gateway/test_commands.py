@@ -168,3 +168,26 @@ def test_a_wrong_file_of_options_is_refused(tmp_path: Path, text: str, said: str
     status, output = run("--config", str(path))
     assert status == 2
     assert said in output
+
+
+def test_bench_gateway_counts_the_events_of_all_streams(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny")
+    arguments = ["--model", str(model), "--clients", "3", "--tokens", "20", "--tokens-per-second", "300"]
+    result = CliRunner().invoke(main, ["bench", "gateway", *arguments, "--force", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["clients"] == 3
+    assert 0 < report["events"] <= report["tokens"] + 3  # what ends a stream comes as an event of its own
+    assert report["gap_seconds"]["p50"] > 0
+
+
+def test_bench_online_measures_a_server_of_its_own(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny")
+    options = [f"--serve-option={each}" for each in ("--executor", "simulated", "--model", str(model))]
+    arguments = ["--rate", "8", "--seconds", "1", *options]
+    result = CliRunner().invoke(main, ["bench", "online", *arguments, "--force", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["errors"] == 0
+    assert report["requests"] >= 1
+    assert report["normalised_latency_seconds"]["p50"] > 0
