@@ -35,7 +35,9 @@ async def alone(
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """`clients` streams of `tokens` each; `tokens_per_second` is the engine's pace over all of them, None its best."""
-    directory = await asyncio.to_thread(prepare_model, EngineConfig(model=model))
+    directory = Path(model)
+    if not directory.is_dir():
+        directory = await asyncio.to_thread(prepare_model, EngineConfig(model=model))
     iteration_seconds = 0.0 if tokens_per_second is None else clients / tokens_per_second
     with tempfile.TemporaryDirectory() as copied:
         _simulated(directory, Path(copied), iteration_seconds)
@@ -88,7 +90,7 @@ async def _stream(server: Served, model: str, tokens: int) -> list[float]:
     body = json.dumps(
         {
             "model": model,
-            "prompt": [1000] * _PROMPT_TOKENS,
+            "prompt": [100] * _PROMPT_TOKENS,
             "max_tokens": tokens,
             "temperature": 1,
             "ignore_eos": True,

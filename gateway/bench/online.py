@@ -17,7 +17,7 @@ from gateway.bench.scenarios.common import summary
 from gateway.bench.served import served
 from gateway.bench.stream import Timeline, complete
 
-_VOCAB_SIZE = 32_000  # of the prompts' tokens; every model has as many
+_VOCAB_SIZE = 256  # of the prompts' tokens; every model has as many
 _SEED = 0
 _MANY_TOKENS = 16  # from here on a request says something of the gaps between tokens
 

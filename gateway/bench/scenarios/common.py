@@ -82,7 +82,8 @@ def check(timelines: Sequence[Timeline]) -> None:
 def summary(timelines: Sequence[Timeline]) -> dict[str, Any]:
     """Counts, throughput and latencies of what came back whole."""
     good = [timeline for timeline in timelines if timeline.error is None and timeline.arrivals]
-    figures: dict[str, Any] = {"requests": len(timelines), "errors": len(timelines) - len(good)}
+    errors = sum(timeline.error is not None for timeline in timelines)
+    figures: dict[str, Any] = {"requests": len(timelines), "errors": errors}
     if not good:
         return figures
     seconds = max(t.ended for t in good) - min(t.sent for t in good)
