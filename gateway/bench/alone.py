@@ -35,9 +35,7 @@ async def alone(
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
     """`clients` streams of `tokens` each; `tokens_per_second` is the engine's pace over all of them, None its best."""
-    directory = Path(model)
-    if not directory.is_dir():
-        directory = await asyncio.to_thread(prepare_model, EngineConfig(model=model))
+    directory = await asyncio.to_thread(_directory, model)
     iteration_seconds = 0.0 if tokens_per_second is None else clients / tokens_per_second
     with tempfile.TemporaryDirectory() as copied:
         _simulated(directory, Path(copied), iteration_seconds)
@@ -65,6 +63,12 @@ async def alone(
         "gap_seconds": percentiles(gaps),
         "added_seconds_p99": percentile(gaps, 99) - pace,
     }
+
+
+def _directory(model: str) -> Path:
+    """Where the model's files are; one without weights will do."""
+    given = Path(model)
+    return given if given.is_dir() else prepare_model(EngineConfig(model=model))
 
 
 def _simulated(directory: Path, copied: Path, iteration_seconds: float) -> None:
