@@ -3,7 +3,7 @@
 Everything public is named here; importing it loads neither torch nor a model.
 """
 
-from core_engine.callers import Caller, Callers, KeyConfig
+from core_engine.callers import Caller, Callers, KeyConfig, weights_of
 from core_engine.catalogue import BrokenPolicy, OptionDescription, PolicyDescription, catalogue, describe_policy
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
@@ -27,6 +27,7 @@ from core_engine.messages import (
     EngineFailed,
     EngineInfo,
     EngineReady,
+    FirstTokenTiming,
     FromEngine,
     IterationOutput,
     IterationStats,
@@ -38,6 +39,7 @@ from core_engine.messages import (
     Rejected,
     RequestReport,
     SequenceOutput,
+    Setback,
     SwapPolicies,
     TokenLogprobs,
 )
@@ -91,13 +93,16 @@ __all__ = [
     "RequestReport",
     "SamplingParams",
     "SequenceOutput",
+    "Setback",
     "SwapPolicies",
     "Ticket",
     "TokenLogprobs",
     "VirtualClock",
+    "FirstTokenTiming",
     "available_policies",
     "catalogue",
     "describe_policy",
     "model_name",
     "prepare_model",
+    "weights_of",
 ]

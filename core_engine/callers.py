@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -49,6 +49,18 @@ class KeyConfig(Caller, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def plain(cls, key: str) -> KeyConfig:
         """A key of which nothing is configured: a tenant of its own, named after its digest."""
         return cls(key=key, tenant=f"key-{_digest(key).hex()[:8]}")
+
+
+def weights_of(keys: Iterable[KeyConfig]) -> dict[str, float]:
+    """Weight by tenant; raises ConfigurationError where two keys of one tenant contradict each other."""
+    weights: dict[str, float] = {}
+    for key in keys:
+        if weights.setdefault(key.tenant, key.weight) != key.weight:
+            raise ConfigurationError(
+                f"keys of tenant {key.tenant!r} have weights {weights[key.tenant]:g} and {key.weight:g}; "
+                "a tenant has one weight: give all of its keys the same"
+            )
+    return weights
 
 
 # Without keys a priority is free: nobody is there to be protected from anybody.

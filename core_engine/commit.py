@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_engine.executor import Batch, BatchResult
-from core_engine.messages import Outcome, SequenceOutput, TokenLogprobs
+from core_engine.messages import FirstTokenTiming, Outcome, SequenceOutput, TokenLogprobs
 from core_engine.objectives import Attainment
 from core_engine.panel import Panel
 from core_engine.request import FinishReason, Request, Sequence
@@ -111,8 +111,10 @@ class Commit:
         self._panel.tell("on_request_finished", request, outcome, self._state)
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now: float) -> None:
+        timing: FirstTokenTiming | None = None
         if sequence.first_token_seconds is None:
             sequence.first_token_seconds = now
+            timing = _timing(sequence, now)
         sequence.last_token_seconds = now
         if self._state.protected:
             self._state.protected.pop(sequence.id, None)
@@ -130,6 +132,7 @@ class Commit:
                 stop_token_id,
                 None,
                 sequence.num_cached_tokens,
+                timing=timing,
             )
         )
         if reason is not None:
@@ -180,4 +183,11 @@ class Commit:
             decode_seconds=None if first is None or last is None else last - first,
             total_seconds=self._state.clock.now() - arrival,
             block_hashes=sequences[0].block_hashes,
+            setbacks=tuple(request_state.setbacks),
         )
+
+
+def _timing(sequence: Sequence, first_token_seconds: float) -> FirstTokenTiming:
+    start = sequence.start_seconds
+    assert start is not None, "what has a token has started"
+    return FirstTokenTiming(start - sequence.arrival_seconds, first_token_seconds - start)

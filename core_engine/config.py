@@ -13,6 +13,7 @@ from core_engine.objectives import Objective
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 ExecutorName = Literal["transformers", "simulated"]
+Weight = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -48,6 +49,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     fault_window_iterations: PositiveInt = 1000
     probation_iterations: PositiveInt = 1000  # after a swap, with a way back on faults or missed objectives
     objectives: dict[str, Objective] = {}  # by class
+    tenant_weights: dict[str, Weight] = {}  # by tenant; those of API keys are added
     strict: bool = False  # raise at a policy's fault instead of falling back (for tests)
     check_integrity: bool = False  # audit the KV pool after every iteration, not only when idle
     seed: int | None = None  # for requests without one; default: drawn at start

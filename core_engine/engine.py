@@ -32,6 +32,7 @@ from core_engine.questions import Questions
 from core_engine.reporting import Reporting
 from core_engine.request import Request, SamplingParams
 from core_engine.selection import NamedPolicy, build_policies
+from core_engine.setbacks import Setbacks
 from core_engine.state import EngineState
 from core_engine.swapping import Swapping
 
@@ -87,6 +88,7 @@ class Engine:
         self._binding = Binding(self.state, self._deciding, self._preempting)
         self._commit = Commit(self.state, self._panel, self._outbox, attainment)
         self._reporting = Reporting(self.state, self._panel, attainment)
+        self._setbacks = Setbacks(self.state)
         self._swapping = Swapping(self.state, self._panel, attainment, seed)
         self._questions = Questions(self.state, self._panel, self._deciding, self._swapping)
         self._release_held = False
@@ -152,6 +154,7 @@ class Engine:
         self._preempting.for_rank(order, limit)  # who gives up a seat, only for a sequence that no gate holds
         plan = self._deciding.plan(order, limit)
         self._preempting.tell_clamped(self._deciding.clamped)
+        self._setbacks.note(self._deciding.held)
         batch, started = self._binding.bind(plan)  # blocks for those tokens
         self._reporting.before(batch)
         self._execute(batch)

@@ -140,12 +140,19 @@ class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True):
     top: list[tuple[int, float]]
 
 
+class FirstTokenTiming(msgspec.Struct, array_like=True, frozen=True):
+    """Arrival to first boarding, and boarding to first token, of one sequence."""
+
+    queue_seconds: float
+    prefill_seconds: float
+
+
 class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
 
     `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.
     `num_cached_tokens` of the prompt were found computed. `prompt_logprobs` come with the first sample of a request
-    that asked for them, in order of position, each once.
+    that asked for them, in order of position, each once. `timing` comes with the first token.
     """
 
     request_id: str
@@ -157,6 +164,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     error: str | None = None
     num_cached_tokens: int = 0
     prompt_logprobs: list[PromptLogprobs] = []
+    timing: FirstTokenTiming | None = None
 
 
 class Accepted(msgspec.Struct, array_like=True, frozen=True):
@@ -177,11 +185,23 @@ class Rejected(msgspec.Struct, array_like=True, frozen=True):
     limits: dict[str, str] = {}
 
 
+class Setback(msgspec.Struct, array_like=True, frozen=True):
+    """A preemption of one sequence, or that somebody else, or for another reason, holds it back now.
+
+    `cause` of a preemption is what was short, of a hold "policy: reason".
+    """
+
+    seconds: float  # after the arrival
+    kind: Literal["preempted", "held"]
+    cause: str
+    sample_index: int
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a request ended: usage and durations, summed or spanned over its sequences.
 
     `queue_seconds`: arrival to first boarding; `prefill_seconds`: boarding to first token;
-    `decode_seconds`: first to last token. None where it never came to that.
+    `decode_seconds`: first to last token. None where it never came to that. `setbacks` are the first ones, in order.
     """
 
     request_id: str
@@ -196,6 +216,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float = 0.0
     reason: str | None = None  # of a rejection
     block_hashes: tuple[bytes, ...] = ()
+    setbacks: tuple[Setback, ...] = ()
 
 
 class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +247,7 @@ class IterationStats(msgspec.Struct, frozen=True, kw_only=True):
     served_tokens: dict[str, int] = {}  # by tenant, computed for the first time
     preemptions: int = 0
     memory_shortages: dict[str, int] = {}  # by cause
+    rescues: dict[str, int] = {}  # by rule of the engine that had to step in: anchor, gates, overdue, held
     policy_faults: dict[str, int] = {}  # by policy
     decision_seconds: dict[str, float] = {}  # by "hook/policy"
     attainment: dict[str, tuple[int, int]] = {}  # by class: finished requests that met their objective, and all

@@ -31,6 +31,7 @@ class Reporting:
         self._decodes = Load()
         self._prompts = Load()
         self._previous_preemptions = 0
+        self._previous_rescues: Counter[str] = Counter()
         self._rows: tuple[RecordedRow, ...] = ()
         self._served: dict[str, int] = {}
 
@@ -97,11 +98,20 @@ class Reporting:
             served_tokens=self._served,
             preemptions=preemptions,
             memory_shortages=state.shortages,
+            rescues=self._new_rescues(),
             policy_faults=faults,
             decision_seconds=decision_seconds,
             attainment=self._attainment.drain_counts(),
             cost_model_error=cost.error,
         )
+
+    def _new_rescues(self) -> dict[str, int]:
+        rescues = self._state.rescues
+        if rescues == self._previous_rescues:
+            return {}
+        new = rescues - self._previous_rescues
+        self._previous_rescues = rescues.copy()
+        return dict(new)
 
     def info(self, config: EngineConfig) -> EngineInfo:
         """What the engine serves and within which limits."""

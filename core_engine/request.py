@@ -89,7 +89,7 @@ class Sequence:
 
     __slots__ = (
         "arrival_iteration", "arrival_seconds", "block_hashes", "block_table", "class_name", "finish_reason",
-        "first_token_seconds", "id", "in_flight", "kind", "last_planned_iteration", "last_token_seconds",
+        "first_token_seconds", "id", "in_flight", "kind", "last_hold", "last_planned_iteration", "last_token_seconds",
         "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens", "num_matched_tokens",
         "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens", "predicted_output_tokens",
         "priority", "request", "request_id", "sample_index", "sampling", "scores_prompt", "seed", "start_iteration",
@@ -139,6 +139,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.in_flight = False
         self.num_preemptions = 0
+        self.last_hold = ""  # policy and reason that held it back last
         self.arrival_seconds = arrival_seconds
         self.arrival_iteration = arrival_iteration
         self.start_seconds: float | None = None

@@ -11,6 +11,7 @@ from core_engine.cost import CostModel
 from core_engine.errors import IntegrityError
 from core_engine.executor import ModelSpec
 from core_engine.kv import KVPool
+from core_engine.messages import Setback
 from core_engine.objectives import Objective
 from core_engine.predict import OutputPredictor
 from core_engine.request import Request, Sequence, Status
@@ -23,12 +24,13 @@ _ANCHOR_PATIENCE = 4  # iterations without progress after which the anchor is pu
 class RequestState:
     """A request in the engine and what its sequences have come to."""
 
-    __slots__ = ("num_unfinished", "request", "sequences")
+    __slots__ = ("num_unfinished", "request", "sequences", "setbacks")
 
     def __init__(self, request: Request, sequences: list[Sequence]) -> None:
         self.request = request
         self.sequences = sequences
         self.num_unfinished = len(sequences)
+        self.setbacks: list[Setback] = []
 
 
 class EngineState:
@@ -124,7 +126,7 @@ class EngineState:
 
     @property
     def tenant_weights(self) -> dict[str, float]:
-        return {}
+        return self.config.tenant_weights
 
     @property
     def class_targets(self) -> dict[str, Objective]:
@@ -163,12 +165,14 @@ class EngineState:
         elif self.running or not any_computed:
             self.anchor_stall += 1
         self._anchor = current
-        self.rescues["anchor"] += self.anchor_stall == _ANCHOR_PATIENCE
+        if self.anchor_stall == _ANCHOR_PATIENCE:
+            self.rescues["anchor"] += 1
 
     def start(self, sequence: Sequence, num_matched_tokens: int) -> None:
         """WAITING to RUNNING; its first blocks have been granted, the first tokens found computed."""
         self.waiting_queues.remove(sequence)
-        self.rescues["overdue"] += sequence.id in self.protected
+        if sequence.id in self.protected:
+            self.rescues["overdue"] += 1
         sequence.status = Status.RUNNING
         sequence.num_computed_tokens = sequence.num_matched_tokens = num_matched_tokens
         sequence.start_iteration = self.iteration

@@ -240,7 +240,7 @@ class EngineView(Protocol):
 
     @property
     def tenant_weights(self) -> Mapping[str, float]:
-        """Weight by tenant; 1 where there is none."""
+        """Weight of each tenant that is configured; any other has that of its requests."""
 
     @property
     def class_targets(self) -> Mapping[str, Objective]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from core_engine import Caller, EngineClient, Outcome, Request, SamplingParams, SequenceOutput, Ticket
+from core_engine import Caller, EngineClient, FirstTokenTiming, Outcome, Request, SamplingParams, SequenceOutput, Ticket
 from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece
 from gateway.echo import EchoedPrompt, PromptPieces
@@ -94,6 +94,7 @@ class Generation:
         self._span = span
         self._tickets: dict[int, Ticket] = {}
         self._cached_tokens: dict[int, int] = {}  # by prompt
+        self.timings: list[FirstTokenTiming] = []  # of the sequences that have a token
         self._choices = [
             ChoiceText(
                 text_model,
@@ -178,6 +179,8 @@ class Generation:
                 self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
                 for output in outputs:
                     self._check(output)
+                    if output.timing is not None:
+                        self.timings.append(output.timing)
                     if output.sample_index == 0:  # the others share what the first computes
                         self._cached_tokens[number] = output.num_cached_tokens
                     for piece in self._prompts[number].push(output.prompt_logprobs):

@@ -19,7 +19,7 @@ from gateway.operation import Operation, Writer, wants_usage
 from gateway.responses import json_response
 from gateway.state import Gateway
 from gateway.stream import DONE, EventStream, frame
-from gateway.timing import server_timing
+from gateway.timing import timing_of_answer, timing_of_stream
 
 
 async def respond(gateway: Gateway, operation: Operation, request: Request[Any, Any, Any]) -> ASGIResponse:
@@ -38,7 +38,7 @@ async def respond(gateway: Gateway, operation: Operation, request: Request[Any, 
         exchange.end(error)
         raise
     exchange.end(None)
-    return json_response(body, headers=exchange.headers)
+    return json_response(body, headers=exchange.headers_of_answer())
 
 
 async def answer(gateway: Gateway, operation: Operation, caller: Caller) -> bytes:
@@ -82,11 +82,15 @@ class Exchange:
         )
         self._serving.activity.begin()
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the answer; of a whole one also where its time went, which no stream can know at its start."""
+    def headers_of_answer(self) -> dict[str, str]:
+        """What admission said, and where the time went."""
         generation = self._generation
-        return {} if generation is None else generation.limit_headers | server_timing(generation.outcomes)
+        return {} if generation is None else generation.limit_headers | timing_of_answer(generation.outcomes)
+
+    def headers_of_stream(self) -> dict[str, str]:
+        """What admission said, and where the time up to now went; a heartbeat may be sent before that is known."""
+        generation = self._generation
+        return {} if generation is None else generation.limit_headers | timing_of_stream(generation.timings)
 
     async def begin(self) -> tuple[Generation, Writer]:
         """Check the request and have the engine accept it."""
@@ -114,7 +118,7 @@ class Exchange:
             self._frames(self._generation, self._writer),
             close=self.end,
             heartbeat_seconds=self._gateway.settings.heartbeat_seconds,
-            headers=self.headers,
+            headers=self.headers_of_stream,
         )
 
     async def _frames(self, generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:

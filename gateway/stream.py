@@ -26,7 +26,8 @@ class EventStream(ASGIResponse):
     """Sends what `frames` yields.
 
     The response starts with the first frame, or with the first heartbeat: what fails before is an answer with a
-    proper status. Later an error is a last frame, without [DONE], because a silent cut looks like success.
+    proper status. `headers` is asked at that moment. Later an error is a last frame, without [DONE], because a silent
+    cut looks like success.
 
     `close` is called exactly once, with what went wrong if anything did, also where the client hung up before a frame
     was asked for. Litestar's own Stream would not even start the iterator then, and so not run its `finally`.
@@ -38,10 +39,11 @@ class EventStream(ASGIResponse):
         *,
         close: Callable[[BaseException | None], None],
         heartbeat_seconds: float,
-        headers: dict[str, str],
+        headers: Callable[[], dict[str, str]],
     ) -> None:
-        super().__init__(headers={**headers, **_HEADERS})
+        super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
+        self._late_headers = headers
         self._frames = frames
         self._close = close
         self._heartbeat_seconds = heartbeat_seconds
@@ -97,6 +99,7 @@ class EventStream(ASGIResponse):
         async with self._sending:  # else a heartbeat could overtake the start of the response
             if not self._started:
                 self._started = True
+                self.headers.update(self._late_headers())
                 await self.start_response(send)
             await send({"type": "http.response.body", "body": data, "more_body": True})
             self._last_seconds = asyncio.get_running_loop().time()

@@ -27,12 +27,12 @@ class FairShareOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FairShare:
     """Gives each tenant its share of service: the one with the least so far goes first.
 
-    A virtual counter per tenant grows with what is computed for it, divided by its weight: predicted seconds
-    (`charge=seconds`), or tokens (`charge=tokens`, `prompt_weight` 1 and `output_weight` 2 each). Cached tokens are
-    free, recomputed ones are not charged. A tenant that begins to wait is lifted to the least counter of those who
-    wait already, so that idling saves nothing up. Who runs goes on; of a tenant's requests the first
-    goes first. Source: virtual token counters, VTC (Sheng et al., OSDI '24). Guarantees that the
-    service of two tenants, per weight, differs over any time in which both always have requests waiting by at
+    A virtual counter per tenant grows with what is computed for it, divided by its weight (the configured one, else
+    that of its requests): predicted seconds (`charge=seconds`), or tokens (`charge=tokens`, `prompt_weight` 1 and
+    `output_weight` 2 each). Cached tokens are free, recomputed ones are not charged. A tenant that begins to wait is
+    lifted to the least counter of those who wait already, so that idling saves nothing up. Who runs goes on; of a
+    tenant's requests the first goes first. Source: virtual token counters, VTC (Sheng et al., OSDI '24). Guarantees
+    that the service of two tenants, per weight, differs over any time in which both always have requests waiting by at
     most 2 * max(`prompt_weight` * longest prompt, `output_weight` * tokens of the KV pool), in weighted
     tokens; without preemption and gates (`paged:headroom=0`, or `reserved`).
     """
@@ -114,11 +114,13 @@ class FairShare:
     def _levels(self, view: EngineView, queues: dict[str, list[SequenceView]], prompt_cost: float) -> dict[str, float]:
         """Counters of those with work, the rest of running prompts charged already; lifts whoever begins to wait."""
         heads = [queue[0] for queue in queues.values()]
-        self._weights.update((sequence.tenant, sequence.weight) for sequence in (*view.running, *heads))
+        configured = view.tenant_weights
+        for sequence in (*view.running, *heads):
+            self._weights[sequence.tenant] = configured.get(sequence.tenant, sequence.weight)
         running = {sequence.tenant for sequence in view.running}
         levels = {tenant: self.counters.get(tenant, 0.0) for tenant in running | queues.keys()}
         for sequence in view.running:
-            levels[sequence.tenant] += _uncharged(sequence) * prompt_cost / sequence.weight
+            levels[sequence.tenant] += _uncharged(sequence) * prompt_cost / self._weights[sequence.tenant]
         # Who was preempted has not been idle.
         begins = [t for t, queue in queues.items() if t not in self._waiting and not queue[0].num_preemptions]
         if begins:

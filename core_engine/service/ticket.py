@@ -88,4 +88,5 @@ def _merge(outputs: list[SequenceOutput]) -> SequenceOutput:
         last.error,
         last.num_cached_tokens,
         [piece for output in outputs for piece in output.prompt_logprobs],
+        next((output.timing for output in outputs if output.timing is not None), None),
     )

@@ -6,12 +6,21 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from gateway.commands.options import Alias, NamedModel, Size, read_config, read_keys
+from gateway.profiles import PROFILES, with_profile
+
+if TYPE_CHECKING:
+    from gateway.deployment import Deployment
+    from gateway.settings import GatewaySettings
+
+
+def _profiles() -> str:
+    return "; ".join(f"{name}: {profile.summary}" for name, profile in PROFILES.items()) + "."
 
 
 @click.command()
@@ -19,7 +28,7 @@ from gateway.commands.options import Alias, NamedModel, Size, read_config, read_
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A TOML file with any of these options (`token_limit = 512`), [objectives.CLASS], [[models]], [[keys]].",
+    help="A TOML file with these options (`port = 80`), [objectives.CLASS], [tenant_weights], [[models]], [[keys]].",
 )
 @click.option(
     "--model",
@@ -50,6 +59,11 @@ from gateway.commands.options import Alias, NamedModel, Size, read_config, read_
 @click.option("--sequence-limit", type=int, help="Sequences running at once [64].")
 @click.option("--waiting-window", type=int, help="Waiting sequences of each queue that an iteration sees [256].")
 @click.option("--max-wait-iterations", type=int, help="After so many a request boards next [4096].")
+@click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    help=f"Policies and limits for a use, over which other options win: {_profiles()}",
+)
 @click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="Repeatable.")
 @click.option("--max-policy-faults", type=int, help="A policy with more faults in the window is retired [3].")
 @click.option("--fault-window-iterations", type=int, help="The window of that count [1000].")
@@ -76,9 +90,7 @@ from gateway.commands.options import Alias, NamedModel, Size, read_config, read_
 def serve(**options: Any) -> None:
     """Serve models to OpenAI clients."""
     from core_engine import ConfigurationError
-    from gateway.deployment import Deployment
     from gateway.server import serve as run
-    from gateway.settings import GatewaySettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("jitney").setLevel(logging.INFO)
@@ -87,15 +99,33 @@ def serve(**options: Any) -> None:
         in_file, given = read_config(options.pop("config_file")), _given(options)
         if "models" in given:
             in_file.pop("model", None)
-        given = in_file | given
-        of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}
-        settings = msgspec.convert(of_gateway, GatewaySettings)
-        status = _run(run(Deployment(given), settings))
+        status = _run(run(*configured(in_file | given)))
     except msgspec.ValidationError as error:
         raise click.UsageError(_readable(str(error))) from error
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
+
+
+def configured(options: dict[str, Any]) -> tuple[Deployment, GatewaySettings]:
+    """What is served and how, from options by name.
+
+    Raises ConfigurationError and msgspec.ValidationError.
+    """
+    from core_engine import weights_of
+    from gateway.deployment import Deployment
+    from gateway.settings import GatewaySettings
+
+    try:
+        given = with_profile(options)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}
+    settings = msgspec.convert(of_gateway, GatewaySettings)
+    weights = given.get("tenant_weights", {})
+    if isinstance(weights, dict):  # else it is refused with all that is wrong
+        given["tenant_weights"] = weights | weights_of(settings.keys)
+    return Deployment(given), settings
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class EngineNumbers:
             self._success.add((reason,), 0)
         self._rejections = LabelledTotals("reason")
         self._shortages = LabelledTotals("cause")
+        self._rescues = LabelledTotals("rule")
         self._policy_faults = LabelledTotals("policy")
         self._decisions = LabelledTotals("hook", "policy")
         self._starts = 0
@@ -106,6 +107,8 @@ class EngineNumbers:
         self._idle_rows += stats.idle_rows
         for cause, count in stats.memory_shortages.items():
             self._shortages.add((cause,), count)
+        for rule, count in stats.rescues.items():
+            self._rescues.add((rule,), count)
         for policy, count in stats.policy_faults.items():
             self._policy_faults.add((policy,), count)
         for hook_and_policy, seconds in stats.decision_seconds.items():
@@ -185,6 +188,7 @@ class EngineNumbers:
             "success": self._success.read,
             "rejections": self._rejections.read,
             "shortages": self._shortages.read,
+            "rescues": self._rescues.read,
             "policy_faults": self._policy_faults.read,
             "decisions": self._decisions.read,
             "holds": self._holds.read,

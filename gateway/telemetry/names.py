@@ -33,6 +33,8 @@ LATENCY_INFERENCE = "gen_ai.latency.time_in_model_inference"
 
 NUM_PREEMPTIONS = "jitney.num_preemptions"
 PROMPT_INDEX = "jitney.prompt_index"
+SAMPLE_INDEX = "jitney.sample_index"
+SETBACK_CAUSE = "jitney.cause"
 
 # What RequestAttributes (gateway/telemetry/request.py) calls them.
 REQUEST_ATTRIBUTES = {
@@ -155,6 +157,10 @@ METRICS: dict[str, Metric] = {
     ),
     "rejections": _counter("{request}", "Requests refused on arrival", "jitney_requests_rejected", "reason"),
     "shortages": _counter("{shortage}", "Times KV blocks were asked for in vain", "jitney_memory_shortages", "cause"),
+    "rescues": _counter(
+        "{rescue}", "Times a rule of the engine's own stepped in, so that a request made progress", "jitney_rescues",
+        "rule",
+    ),
     "idle_rows": _counter("{row}", "Rows executed for nothing", "jitney_idle_rows"),
     "policy_faults": _counter("{fault}", "Answers of a policy that were refused", "jitney_policy_faults", "policy"),
     "decisions": _counter("s", "Time that policies took to answer", "jitney_decision_seconds", "hook", "policy"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
-from core_engine import Outcome
+from core_engine import Outcome, Setback
 from gateway.telemetry import names
 from gateway.telemetry.engine import LABEL_SETS, OTHER
 from gateway.telemetry.instruments import Instruments
@@ -209,6 +210,8 @@ class RequestSpan:
         total = sum(seconds for seconds in phases.values() if seconds is not None)
         submitted = self._started if self._submitted is None else self._submitted
         offset = max(0.0, min(submitted - self._started, elapsed_seconds - total))
+        arrival = offset
+        setbacks = deque(outcome.setbacks)
         context = set_span_in_context(span)
         for name, seconds in phases.items():
             if seconds is None:
@@ -217,7 +220,15 @@ class RequestSpan:
                 name, context, attributes=attributes, start_time=self._nanoseconds(min(offset, elapsed_seconds))
             )
             offset += seconds
+            while setbacks and arrival + setbacks[0].seconds <= offset:
+                self._add_event(child, setbacks.popleft(), arrival, elapsed_seconds)
             child.end(self._nanoseconds(min(offset, elapsed_seconds)))
+
+    def _add_event(self, child: Span, setback: Setback, arrival: float, elapsed_seconds: float) -> None:
+        attributes: dict[str, str | int] = {names.SETBACK_CAUSE: setback.cause}
+        if self._choices > 1:
+            attributes[names.SAMPLE_INDEX] = setback.sample_index
+        child.add_event(setback.kind, attributes, self._nanoseconds(min(arrival + setback.seconds, elapsed_seconds)))
 
 
 class SilentSpan(RequestSpan):

@@ -9,6 +9,7 @@ import re
 from core_engine.hookspecs import PROJECT
 from gateway.commands.bench import bench
 from gateway.commands.serve import serve
+from gateway.profiles import PROFILES, Profile
 from gateway.telemetry.names import METRICS, Metric
 from tests.contracts.tree import ROOT, all_files
 from tests.telemetry.samples import prometheus_name
@@ -36,6 +37,17 @@ def test_the_readme_has_a_row_for_every_policy() -> None:
 
 def test_the_readme_has_a_row_for_every_metric() -> None:
     missing = [row for row in map(metric_row, METRICS.values()) if row not in README]
+    assert not missing, "\n".join(missing)
+
+
+def profile_row(name: str, profile: Profile) -> str:
+    policies = ", ".join(f"`{spec}`" for spec in profile.policies)
+    limits = f"{profile.limits['token_limit']}, {profile.limits['sequence_limit']}"
+    return f"| `{name}` | {profile.summary} | {policies} | {limits} |"
+
+
+def test_the_readme_has_a_row_for_every_profile() -> None:
+    missing = [row for name, profile in PROFILES.items() if (row := profile_row(name, profile)) not in README]
     assert not missing, "\n".join(missing)
 
 

@@ -77,6 +77,12 @@ def test_gates_are_passed_over_when_nothing_runs() -> None:
     assert dict(+engine.state.rescues) == {"gates": 3}
 
 
+def test_every_message_tells_the_new_rescues_only() -> None:
+    engine, _ = simulated_engine([Shut()])
+    told = [output.stats.rescues for output in finish(engine, request("a"), request("b"), request("c"))]
+    assert [rescues for rescues in told if rescues] == [{"gates": 1}] * 3
+
+
 def test_whoever_is_overdue_boards() -> None:
     engine, _ = simulated_engine([LastFirst()], sequence_limit=1, max_wait_iterations=20)
     engine.submit(request("running", output=4))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from core_engine import (
     EngineConfig,
     EngineInfo,
+    FirstTokenTiming,
     FromEngine,
     Outcome,
     PromptLogprobs,
@@ -52,6 +53,7 @@ class Script:
     pause_seconds: float = 0.0  # before anything comes
     limits: dict[str, str] = field(default_factory=dict)
     cached_tokens: int = 0
+    timing: FirstTokenTiming | None = None  # of every first token
 
 
 class FakeTicket:
@@ -106,6 +108,7 @@ class FakeTicket:
             stop_token_id=new[-1] if stopped else None,
             error=self._script.error if last else None,
             num_cached_tokens=self._script.cached_tokens,
+            timing=self._script.timing if start == 0 else None,
         )
 
     def _tell(self, count: int) -> SequenceOutput:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core_engine import EngineDied, EngineUnavailable, InvalidRequest, Overloaded
+from core_engine import EngineDied, EngineUnavailable, FirstTokenTiming, InvalidRequest, Overloaded
 from core_engine.text import TextModel
 from tests.gateway.events import read_events
 from tests.gateway.raw import eventually, json_post
@@ -24,6 +24,20 @@ def test_headers_let_nobody_buffer(server: RunningGateway) -> None:
     assert headers["x-accel-buffering"] == "no"
     assert "content-encoding" not in headers
     assert "content-length" not in headers
+
+
+def test_headers_tell_what_came_before_the_first_token(server: RunningGateway) -> None:
+    server.engine.script = server.saying("one two", timing=FirstTokenTiming(0.5, 0.25))
+    assert server.chat(stream=True).headers["server-timing"] == "queue;dur=500.0, prefill;dur=250.0"
+    assert server.complete(stream=True).headers["server-timing"] == "queue;dur=500.0, prefill;dur=250.0"
+
+
+def test_a_heartbeat_before_the_first_token_has_no_timing(text_model: TextModel) -> None:
+    with running_gateway(text_model, heartbeat_seconds=0.05) as server:
+        server.engine.script = server.saying("one", timing=FirstTokenTiming(0.5, 0.25), pause_seconds=0.2)
+        answer = server.chat(stream=True)
+    assert "server-timing" not in answer.headers
+    assert read_events(answer.content).done
 
 
 def test_tokens_are_sent_as_they_come(server: RunningGateway) -> None:

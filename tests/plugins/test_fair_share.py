@@ -87,6 +87,11 @@ class TestWeights:
             run.step()
         assert service(run, "three")[-1] / service(run, "one")[-1] == pytest.approx(3, rel=0.1)
 
+    def test_a_configured_weight_counts_whatever_requests_say(self) -> None:
+        run = Run(TOKENS, sequence_limit=2, num_blocks=100, tenant_weights={"three": 3.0})
+        backlogs(run, 800, one=[(20, 10)], three=[(20, 10)])
+        assert service(run, "three")[-1] / service(run, "one")[-1] == pytest.approx(3, rel=0.1)
+
     def test_seconds_are_charged_by_computation(self) -> None:
         run = Run("fair_share", sequence_limit=4, num_blocks=400, token_limit=128)
         backlogs(run, 600, prompts=[(120, 2)], outputs=[(4, 60)])

@@ -74,6 +74,7 @@ def test_counters_add_up_increments(telemetry: Telemetry) -> None:
                 decode_tokens=3,
                 idle_rows=5,
                 memory_shortages={"next_block": 2, "take": 1},
+                rescues={"gates": 1, "overdue": 3},
                 policy_faults={"orca": 1},
                 decision_seconds={"plan_iteration/orca": 0.5, "rank_sequences/fcfs": 0.25},
             ),
@@ -83,6 +84,7 @@ def test_counters_add_up_increments(telemetry: Telemetry) -> None:
     assert value(telemetry, "jitney_idle_rows_total") == 10
     assert value(telemetry, "jitney_memory_shortages_total", cause="next_block") == 4
     assert value(telemetry, "jitney_memory_shortages_total", cause="take") == 2
+    assert value(telemetry, "jitney_rescues_total", rule="overdue") == 6
     assert value(telemetry, "jitney_policy_faults_total", policy="orca") == 2
     assert value(telemetry, "jitney_decision_seconds_total", hook="plan_iteration", policy="orca") == 1.0
     assert value(telemetry, "jitney_decision_seconds_total", hook="rank_sequences", policy="fcfs") == 0.5

@@ -19,6 +19,7 @@ def exercise(telemetry: Telemetry, clock: HandClock) -> None:
             prefill_tokens=1,
             idle_gap_seconds=0.1,
             memory_shortages={"take": 1},
+            rescues={"anchor": 1},
             policy_faults={"orca": 1},
             decision_seconds={"plan_iteration/orca": 0.1},
             starts=1,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from core_engine import Setback
 from gateway.telemetry import Telemetry
 from tests.telemetry.collector import Collector, attributes
 from tests.telemetry.samples import MODEL, HandClock, iteration, outcome, ready
@@ -101,6 +102,38 @@ def test_a_request_becomes_a_server_span_with_children(
         assert spans[name].kind == INTERNAL
         assert spans[name].parent_span_id == server.span_id
         assert spans[name].trace_id == server.trace_id
+
+
+def test_setbacks_are_events_of_the_phase_they_fall_into(exporting: Telemetry, collector: Collector) -> None:
+    setbacks = (
+        Setback(0.25, "held", "stretch: a newcomer costs too much", 0),
+        Setback(1.0, "preempted", "memory", 0),
+        Setback(1.5, "held", "kv_feedback: memory runs short", 0),
+        Setback(9.0, "preempted", "rank", 0),
+    )
+    exporting.request("chat", MODEL, {}).finish(outcome(setbacks=setbacks))
+    exporting.shutdown(HANG_SECONDS)
+    events = {
+        span.name: [(event.name, attributes(event)["jitney.cause"]) for event in span.events]
+        for span in collector.spans()
+    }
+    assert events == {
+        f"chat {MODEL}": [],
+        "queue": [("held", "stretch: a newcomer costs too much")],
+        "prefill": [],
+        "decode": [("preempted", "memory"), ("held", "kv_feedback: memory runs short")],
+    }
+    for span in collector.spans():
+        for event in span.events:
+            assert span.start_time_unix_nano <= event.time_unix_nano <= span.end_time_unix_nano
+
+
+def test_samples_of_one_request_are_told_apart_in_events(exporting: Telemetry, collector: Collector) -> None:
+    setbacks = (Setback(1.0, "preempted", "memory", 0), Setback(1.25, "preempted", "memory", 2))
+    exporting.request("chat", MODEL, {}, n=3).finish(outcome(setbacks=setbacks))
+    exporting.shutdown(HANG_SECONDS)
+    (decode,) = [span for span in collector.spans() if span.name == "decode"]
+    assert [attributes(event)["jitney.sample_index"] for event in decode.events] == [0, 2]
 
 
 def test_children_never_leave_their_parent(exporting: Telemetry, collector: Collector, clock: HandClock) -> None:

@@ -14,6 +14,7 @@ SCENARIOS = {
     "memory": "a pool for 4 of 32 sequences, with and without kv_feedback",
     "stretch": "a 6,000-token prompt among 16 chat streams, by gate and planner",
     "prefill_share": "the source's workload at 80 % of capacity, with and without prefill_share",
+    "profiles": "chats, two long prompts and a batch of 24 at once, under the defaults and each profile",
 }
 
 Scenario = Callable[[list[str]], Coroutine[Any, Any, dict[str, Any]]]

@@ -6,10 +6,9 @@ import asyncio
 import random
 from typing import Any
 
-from gateway.bench.scenarios.common import open_loop, summary, warm_up
+from gateway.bench.scenarios.common import model_of, open_loop, summary, warm_up
 from gateway.bench.served import served
 
-_MODEL = "smollm2"
 _KEYS = {"bench-light": "light", "bench-heavy": "heavy"}
 _LIGHT_PER_SECOND, _FACTOR, _SECONDS = 0.4, 10, 60.0
 _PROMPT, _OUTPUT = (32, 256), (16, 64)
@@ -25,7 +24,8 @@ async def run(options: list[str]) -> dict[str, Any]:
     ):
         chosen = [argument for policy in policies for argument in ("--policy", policy)]
         async with served([*chosen, *options], keys=_KEYS) as server:
-            await warm_up(server, _MODEL, key="bench-light")
+            model = await model_of(server, "bench-light")
+            await warm_up(server, model, key="bench-light")
             loads = [
                 open_loop(
                     server,
@@ -34,7 +34,7 @@ async def run(options: list[str]) -> dict[str, Any]:
                     _SECONDS,
                     _PROMPT,
                     _OUTPUT,
-                    model=_MODEL,
+                    model=model,
                     key="bench-light",
                 )
             ]
@@ -42,7 +42,7 @@ async def run(options: list[str]) -> dict[str, Any]:
                 rate = factor * _LIGHT_PER_SECOND
                 loads.append(
                     open_loop(
-                        server, random.Random(2), rate, _SECONDS, _PROMPT, _OUTPUT, model=_MODEL, key="bench-heavy"
+                        server, random.Random(2), rate, _SECONDS, _PROMPT, _OUTPUT, model=model, key="bench-heavy"
                     )
                 )
             light, *heavy = await asyncio.gather(*loads)
