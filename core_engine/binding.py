@@ -7,13 +7,16 @@ from core_engine.executor import Batch
 from core_engine.plan import IterationPlan
 from core_engine.preempting import Preempting
 from core_engine.prompt_logprobs import prompt_positions
-from core_engine.request import Sequence, Status
-from core_engine.sharing import NO_MATCH
+from core_engine.request import Sequence
 from core_engine.state import EngineState
 
 
 class Binding:
-    """Turns a legal plan into a Batch; a sequence whose blocks are refused sits this iteration out."""
+    """Turns a legal plan into a Batch; a sequence whose blocks are refused sits this iteration out.
+
+    Rows with one token come first, each kind in the order of the plan: most are decodes whose block has room, and
+    for those a whole column at a time costs the least.
+    """
 
     def __init__(self, state: EngineState, deciding: Deciding, preempting: Preempting) -> None:
         self._state = state
@@ -23,36 +26,86 @@ class Binding:
     def bind(self, plan: IterationPlan) -> tuple[Batch, list[Sequence]]:
         """The Batch, and the sequences that started with it."""
         state = self._state
-        batch = Batch(state.iteration, state.block_size, idle_rows=plan.idle_rows)
-        started: list[Sequence] = []
         state.refused = set()
-        planned = [(sequence, n) for i, n in plan.num_tokens.items() if (sequence := state.get(i)) is not None]
-        starting = {sequence.id for sequence, _ in planned if sequence.status is Status.WAITING}
-        for sequence, _ in planned:
-            if sequence.id in starting:
-                # Before any block is granted, lest one that is found here be granted to another.
-                state.pool.share(sequence, self._deciding.sharing.match(sequence).blocks)
-        for sequence, num_tokens in planned:
-            starts = sequence.id in starting
-            match = self._deciding.sharing.match(sequence) if starts else NO_MATCH
-            missing = state.pool.blocks_for(sequence.num_computed_tokens + match.num_tokens + num_tokens) - len(
-                sequence.block_table
-            )
-            if starts:
-                missing = max(missing, self._deciding.reserve(sequence) - len(sequence.block_table))
-            if missing > 0 and not state.pool.grow(sequence, missing):
-                self._preempting.tell_shortage("refused", sequence.id, missing)
-                state.refused.add(sequence.id)
-                if starts:
-                    state.pool.release(sequence)
-                continue
-            if starts:
-                state.start(sequence, match.num_tokens)
+        starting = self._share(plan)
+        batch = Batch(state.iteration, state.block_size, idle_rows=plan.idle_rows)
+        size, running = state.block_size, state.running_ids
+        single: list[Sequence] = []
+        longer: list[tuple[Sequence, int]] = []
+        started: list[Sequence] = []
+        for sequence_id, num_tokens in plan.num_tokens.items():
+            sequence = running.get(sequence_id)
+            if sequence is None:
+                sequence = starting.get(sequence_id)
+                if sequence is None or not self._start(sequence, num_tokens, batch):
+                    continue
                 started.append(sequence)
-                if match.copy is not None:
-                    batch.block_copies.append((match.copy, sequence.block_table[len(match.blocks)]))
+            elif sequence.num_computed_tokens + num_tokens > len(sequence.block_table) * size:
+                if not self._grow(sequence, sequence.num_computed_tokens + num_tokens):
+                    continue
+            if num_tokens == 1 and not sequence.scores_prompt:
+                single.append(sequence)
+            else:
+                longer.append((sequence, num_tokens))
+        _append_single_rows(batch, single)
+        for sequence, num_tokens in longer:
             _append_row(batch, sequence, num_tokens)
         return batch, started
+
+    def _share(self, plan: IterationPlan) -> dict[int, Sequence]:
+        """Those that start, by id, with the blocks that they find.
+
+        Before any block is granted, lest one that is found here be granted to another.
+        """
+        starting = {}
+        for sequence_id in plan.num_tokens.keys() - self._state.running_ids.keys():
+            sequence = self._state.waiting_queues.get(sequence_id)
+            if sequence is not None:
+                starting[sequence_id] = sequence
+        for sequence_id in plan.num_tokens if starting else ():
+            if (sequence := starting.get(sequence_id)) is not None:
+                self._state.pool.share(sequence, self._deciding.sharing.match(sequence).blocks)
+        return starting
+
+    def _start(self, sequence: Sequence, num_tokens: int, batch: Batch) -> bool:
+        """Take its first blocks; whether there were any."""
+        match = self._deciding.sharing.match(sequence)
+        if not self._grow(sequence, match.num_tokens + num_tokens, self._deciding.reserve(sequence)):
+            self._state.pool.release(sequence)
+            return False
+        self._state.start(sequence, match.num_tokens)
+        if match.copy is not None:
+            batch.block_copies.append((match.copy, sequence.block_table[len(match.blocks)]))
+        return True
+
+    def _grow(self, sequence: Sequence, num_tokens: int, at_least_blocks: int = 0) -> bool:
+        """See that its blocks hold so many tokens; False, and told, where they are refused."""
+        pool = self._state.pool
+        missing = max(pool.blocks_for(num_tokens), at_least_blocks) - len(sequence.block_table)
+        if missing <= 0 or pool.grow(sequence, missing):
+            return True
+        self._preempting.tell_shortage("refused", sequence.id, missing)
+        self._state.refused.add(sequence.id)
+        return False
+
+
+def _append_single_rows(batch: Batch, sequences: list[Sequence]) -> None:
+    """Flatten the next token of each sequence onto the empty batch."""
+    size, iteration = batch.block_size, batch.iteration
+    positions = [sequence.num_computed_tokens for sequence in sequences]
+    batch.sequences = sequences
+    batch.positions = positions
+    batch.num_query_tokens = [1] * len(sequences)
+    batch.num_kv_tokens = ends = [position + 1 for position in positions]
+    batch.token_ids = [s.token_ids[position] for s, position in zip(sequences, positions, strict=True)]
+    batch.slot_mapping = [
+        s.block_table[position // size] * size + position % size
+        for s, position in zip(sequences, positions, strict=True)
+    ]
+    batch.sample_rows = [row for row, (s, end) in enumerate(zip(sequences, ends, strict=True)) if end == s.num_tokens]
+    for sequence in sequences:
+        sequence.in_flight = True
+        sequence.last_planned_iteration = iteration
 
 
 def _append_row(batch: Batch, sequence: Sequence, num_tokens: int) -> None:
@@ -70,17 +123,12 @@ def _append_row(batch: Batch, sequence: Sequence, num_tokens: int) -> None:
     batch.sequences.append(sequence)
     batch.num_query_tokens.append(num_tokens)
     batch.num_kv_tokens.append(end)
-    if num_tokens == 1:
-        batch.token_ids.append(sequence.token_ids[start])
-        batch.positions.append(start)
-        batch.slot_mapping.append(table[start // size] * size + start % size)
-    else:
-        batch.token_ids.extend(sequence.token_ids[start:end])
-        batch.positions.extend(range(start, end))
-        for block_index in range(start // size, -(-end // size)):
-            low = max(start - block_index * size, 0)
-            high = min(end - block_index * size, size)
-            first_slot = table[block_index] * size
-            batch.slot_mapping.extend(range(first_slot + low, first_slot + high))
+    batch.token_ids.extend(sequence.token_ids[start:end])
+    batch.positions.extend(range(start, end))
+    for block_index in range(start // size, -(-end // size)):
+        low = max(start - block_index * size, 0)
+        high = min(end - block_index * size, size)
+        first_slot = table[block_index] * size
+        batch.slot_mapping.extend(range(first_slot + low, first_slot + high))
     sequence.in_flight = True
     sequence.last_planned_iteration = batch.iteration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from core_engine.cost import CostModel, Load
 from core_engine.plan import IterationPlan, PrefillLimit
@@ -11,6 +11,7 @@ from core_engine.sharing import NO_MATCH, Match
 from core_engine.view import SequenceView
 
 _UNBOUNDED = 1 << 60
+_NEXT = "engine: an overdue request is next"
 
 
 class Budget:
@@ -68,6 +69,7 @@ class Budget:
         self._keep_blocks = limit.keep_free_blocks or 0
         self._prompt_tokens_left = _UNBOUNDED if limit.prompt_tokens is None else limit.prompt_tokens
         self._seconds_left = limit.seconds
+        self._seconds_are_spent = False  # not even the cheapest token fits
         self._cost = cost
         self._decodes = decodes or Load()
         self._load = self._decodes
@@ -119,6 +121,30 @@ class Budget:
                 self._load = self._load.plus(start, granted)
         return granted
 
+    def take_decodes(self, sequences: Iterable[SequenceView]) -> list[SequenceView]:
+        """Take the next token of every running decode, in this order, at a fraction of `take`'s cost each.
+
+        Returns the others, those that have more than one token to catch up with.
+        """
+        size, taken, running = self._block_size, self._taken, Status.RUNNING
+        left = self.tokens_left
+        others = []
+        for sequence in sequences:
+            start = sequence.num_computed_tokens
+            if sequence.num_tokens - start != 1:
+                others.append(sequence)
+            elif left > 0 and start < len(sequence.block_table) * size and sequence.status is running:
+                sequence_id = sequence.id
+                if sequence_id not in taken:
+                    taken[sequence_id] = 1
+                    left -= 1
+            else:
+                self.tokens_left = left
+                self.take(sequence, 1)
+                left = self.tokens_left
+        self.tokens_left = left
+        return others
+
     def require(self, sequence: SequenceView) -> bool:
         """Take what must run, once, whatever gates say: one decode token, or one block of prompt.
 
@@ -150,23 +176,48 @@ class Budget:
         """
         return sequence_id in self.held and sequence_id not in self._lacking
 
+    def holds_all(self, waiting: Iterable[SequenceView]) -> bool:
+        """Whether gates let none of these start, whoever they are; then the reasons are noted, so nobody need ask."""
+        reason = self._reason_for_all()
+        if reason is None:
+            return False
+        ids = [sequence.id for sequence in waiting]
+        self.held.update(dict.fromkeys(ids, reason))
+        if self._limit.held and not self._closed:
+            self.held.update((i, self._limit.held[i]) for i in ids if i in self._limit.held)
+        return True
+
+    def _reason_for_all(self) -> str | None:
+        """Why gates let nobody start any more; None where somebody may, or an exemption hasn't been used."""
+        if any(sequence_id not in self._taken for sequence_id in self._exempt):
+            return None
+        if self._floor_id is not None and self._floor_id not in self._taken:
+            return None
+        if self._closed:
+            return _NEXT
+        reasons = self._limit.reasons
+        if self.starts_left <= 0:
+            return reasons.get("new_sequences", "")
+        if self._prompt_tokens_left <= 0:
+            return reasons.get("prompt_tokens", "")
+        return reasons.get("seconds", "") if self._seconds_are_spent else None
+
     def _may_start(self, sequence: SequenceView) -> bool:
         sequence_id = sequence.id
         if self.sequences_left <= 0:
             return False
+        if sequence_id not in self._exempt:
+            if self._closed:
+                self.held[sequence_id] = _NEXT
+                return False
+            if (reason := self._limit.held.get(sequence_id)) is not None:
+                self.held[sequence_id] = reason
+                return False
+            if self.starts_left <= 0:
+                self.held[sequence_id] = self._limit.reasons.get("new_sequences", "")
+                return False
         if waits := self._match(sequence).waits:
             self.held[sequence_id] = waits
-            return False
-        if sequence_id in self._exempt:
-            return True
-        if self._closed:
-            self.held[sequence_id] = "engine: an overdue request is next"
-            return False
-        if (reason := self._limit.held.get(sequence_id)) is not None:
-            self.held[sequence_id] = reason
-            return False
-        if self.starts_left <= 0:
-            self.held[sequence_id] = self._limit.reasons.get("new_sequences", "")
             return False
         return True
 
@@ -190,6 +241,8 @@ class Budget:
     def _affordable(self, start: int, wanted: int, seconds: float) -> int:
         """The longest chunk whose marginal predicted time, with the prompts taken so far, fits."""
         assert self._cost is not None
+        if self._seconds_are_spent:
+            return 0
         low, high = 0, wanted
         while low < high:
             middle = (low + high + 1) // 2
@@ -197,6 +250,9 @@ class Budget:
                 low = middle
             else:
                 high = middle - 1
+        if low == 0:
+            first = self._load.plus(0, 1)
+            self._seconds_are_spent = self._cost.prefill_seconds(first, self._decodes) > seconds
         return low
 
     def _pins(self, sequence: SequenceView) -> set[int]:

@@ -39,6 +39,7 @@ class Commit:
         self._attainment = attainment
         self._panel = panel
         self._outbox = outbox
+        self._eos = frozenset(state.spec.eos_token_ids)
         self.finished: dict[int, str] = {}  # of this iteration: sequence id -> reason
         self.any_error = False
 
@@ -49,16 +50,17 @@ class Commit:
 
     def advance(self, batch: Batch, result: BatchResult) -> None:
         """Take in a whole batch's result."""
-        for row, (sequence, num_tokens) in enumerate(zip(batch.sequences, batch.num_query_tokens, strict=True)):
-            sequence.in_flight = False
+        for row, (sequence, computed) in enumerate(zip(batch.sequences, batch.num_kv_tokens, strict=True)):
             before = sequence.num_computed_tokens
-            computed = sequence.num_computed_tokens = before + num_tokens
-            if sequence.block_hashes and before < sequence.num_prompt_tokens and row not in result.failed_rows:
+            sequence.in_flight = False
+            sequence.num_computed_tokens = computed
+            if before < sequence.num_prompt_tokens and sequence.block_hashes and row not in result.failed_rows:
                 size = batch.block_size
                 last = min(computed // size, len(sequence.block_hashes))
                 self._state.pool.publish(sequence, before // size, last)
             if computed > sequence.max_computed_tokens:
                 sequence.max_computed_tokens = computed
+        self._state.running_changed()
         for row, told in result.prompt_logprobs.items():
             sequence = batch.sequences[row]
             self._outbox.outputs += [
@@ -67,11 +69,13 @@ class Commit:
             ]
         now = self._state.clock.now()
         logprobs = result.logprobs or [None] * len(batch.sample_rows)
+        sequences, failed = batch.sequences, result.failed_rows
         for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
-            if row not in result.failed_rows:
-                self._append(batch.sequences[row], token_id, logprob, now)
+            if row not in failed:
+                self._append(sequences[row], token_id, logprob, now)
         for row, reason in result.failed_rows.items():
             self.fail(batch.sequences[row], reason)
+        self._state.running_changed()  # again: policies that hear of an end may have looked in between
 
     def fail_batch(self, batch: Batch, reason: str) -> None:
         """The execution raised: every request in the batch ends with an error."""
@@ -120,7 +124,8 @@ class Commit:
             self._state.protected.pop(sequence.id, None)
         wants_token = sequence.max_tokens > 0
         if wants_token:
-            sequence.append_token(token_id)
+            sequence.token_ids.append(token_id)
+            sequence.num_tokens += 1
         reason, stop_token_id = self._end(sequence, token_id) if wants_token else ("length", None)
         self._outbox.outputs.append(
             SequenceOutput(
@@ -141,8 +146,10 @@ class Commit:
     def _end(self, sequence: Sequence, token_id: int) -> tuple[FinishReason | None, int | None]:
         sampling = sequence.sampling
         num_output_tokens = sequence.num_tokens - sequence.num_prompt_tokens
+        if num_output_tokens < sequence.max_tokens and token_id not in self._eos and not sampling.stop_token_ids:
+            return None, None
         if num_output_tokens >= sampling.min_tokens or num_output_tokens >= sequence.max_tokens:
-            if token_id in self._state.spec.eos_token_ids and not sampling.ignore_eos:
+            if token_id in self._eos and not sampling.ignore_eos:
                 return "stop", token_id
             if token_id in sampling.stop_token_ids:
                 return "stop", token_id

@@ -82,7 +82,7 @@ class CostModel:
         self._weights = np.zeros(_NUM_KNOTS + 2)
         self._table = [0.0] * _NUM_KNOTS  # seconds at each knot
         self._slopes = [0.0, 0.0]  # seconds per attention pair, per key
-        self._scales = np.ones(2)  # largest pairs and keys seen, so that all features are of the same order
+        self._scales = np.ones(2)  # bounds of pairs and keys seen, so that all features are of the same order
         self._products = np.zeros((_NUM_KNOTS + 2, _NUM_KNOTS + 2))  # decaying sums of feature * feature
         self._targets = np.zeros(_NUM_KNOTS + 2)  # decaying sums of feature * seconds
         self._learnt = 0
@@ -149,9 +149,11 @@ class CostModel:
         return features
 
     def _rescale(self, load: Load) -> None:
-        grown = np.maximum(1.0, np.array([load.attention_pairs, load.kv_tokens]) / self._scales)
-        if grown.max() == 1.0:
+        if load.attention_pairs <= self._scales[0] and load.kv_tokens <= self._scales[1]:
             return
+        # To a power of two, since in a long run of decodes every iteration reads more keys than the one before.
+        wanted = [1 << (load.attention_pairs - 1).bit_length(), 1 << (load.kv_tokens - 1).bit_length()]
+        grown = np.maximum(1.0, np.array(wanted) / self._scales)
         self._scales *= grown
         self._weights[_NUM_KNOTS:] *= grown
         self._targets[_NUM_KNOTS:] /= grown

@@ -8,7 +8,6 @@ from typing import Any
 
 from core_engine import answers
 from core_engine.budget import Budget
-from core_engine.cost import Load
 from core_engine.panel import BadAnswer, Panel
 from core_engine.plan import IterationPlan, PrefillLimit, tightest
 from core_engine.request import Sequence
@@ -125,9 +124,6 @@ class Deciding:
         exempt: set[int] = set()
         if not state.running and order.waiting:
             exempt.add(order.waiting[0].id)
-        decodes = None
-        if limit.seconds is not None:
-            decodes = Load.of_decodes([s.num_computed_tokens for s in state.running if s.num_pending_tokens == 1])
         budget = Budget(
             token_limit=state.token_limit,
             sequences_left=state.sequence_limit - len(state.running),
@@ -141,7 +137,7 @@ class Deciding:
             floor_id=anchor.id if anchor else None,
             lone_prompt_tokens=self._lone_prompt_tokens() if whole_prompts else 0,
             cost=state.cost_model,
-            decodes=decodes,
+            decodes=state.decode_load if limit.seconds is not None else None,
         )
         if anchor is not None and state.anchor_is_stalled:
             budget.require(anchor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -57,20 +58,14 @@ class StallFree:
         self, running: Sequence[SequenceView], waiting: Sequence[SequenceView], budget: Budget
     ) -> IterationPlan:
         """Decodes, then running prompts, then newcomers, each in rank order."""
-        take = budget.take
-        prompts = []
-        for sequence in running:
-            pending = sequence.num_tokens - sequence.num_computed_tokens
-            if pending == 1:
-                take(sequence, 1)
-            else:
-                prompts.append(sequence)
-        for sequence in prompts:
-            take(sequence, sequence.num_pending_tokens)
-        for sequence in waiting:
+        for sequence in budget.take_decodes(running):
+            budget.take(sequence, sequence.num_pending_tokens)
+        for place, sequence in enumerate(waiting, 1):
             if budget.tokens_left <= 0 or budget.sequences_left <= 0:
                 break
-            if not take(sequence, sequence.num_pending_tokens) and not budget.may_be_passed(sequence.id):
+            if budget.take(sequence, sequence.num_pending_tokens):
+                continue
+            if not budget.may_be_passed(sequence.id) or budget.holds_all(islice(waiting, place, None)):
                 break
         return budget.plan()
 

@@ -30,11 +30,7 @@ class Preempting:
         state.preempted = {}
         state.num_preempted_this_iteration = 0
         size = state.block_size
-        lacking = {
-            s.id
-            for s in state.running
-            if s.num_tokens - s.num_computed_tokens == 1 and s.num_computed_tokens == len(s.block_table) * size
-        }
+        lacking = {s.id for s in state.decodes if s.num_computed_tokens == len(s.block_table) * size}
         if state.anchor_is_stalled and state.running:
             anchor = state.running[0]
             if anchor.num_computed_tokens == len(anchor.block_table) * size:

@@ -37,22 +37,31 @@ class Reporting:
 
     def before(self, batch: Batch) -> None:
         """Just before the execution: what it will have to do."""
-        everything, decodes, prompts = Load(), Load(), Load()
-        served: dict[str, int] = {}
-        for sequence, num_tokens in zip(batch.sequences, batch.num_query_tokens, strict=True):
-            computed = sequence.num_computed_tokens
-            new_tokens = computed + num_tokens - max(computed, sequence.max_computed_tokens)
-            if new_tokens > 0:
-                served[sequence.tenant] = served.get(sequence.tenant, 0) + new_tokens
-            part = decodes if _decodes(sequence) else prompts
-            part.add(computed, num_tokens)
+        state = self._state
+        num_rows = len(batch.sequences)
+        # A decode samples after its one token; neither is so for most prompts, and of a prompt's last token neither.
+        candidates = set(batch.sample_rows)
+        others = [
+            row
+            for row, num_tokens in enumerate(batch.num_query_tokens)
+            if num_tokens != 1 or row not in candidates or batch.num_kv_tokens[row] == 1
+        ]
+        prompts = Load()
+        served = Counter([sequence.tenant for sequence in batch.sequences])
+        for row in others:
+            sequence, num_tokens = batch.sequences[row], batch.num_query_tokens[row]
+            prompts.add(sequence.num_computed_tokens, num_tokens)
+            served[sequence.tenant] += _num_new_tokens(sequence, num_tokens) - 1
+        keys = sum(batch.num_kv_tokens)
+        decodes = Load(num_rows - len(others), keys - prompts.kv_tokens, keys - prompts.kv_tokens)
+        self._load = state.last_load = Load(
+            batch.total_tokens + batch.idle_rows, decodes.attention_pairs + prompts.attention_pairs, keys
+        )
+        self._decodes = state.last_decode_load = decodes
+        self._prompts, self._served = prompts, dict(+served)
         if self._panel.listens("on_iteration_end"):
             self._rows = tuple(map(_row, batch.sequences, batch.num_query_tokens))
-        everything.rows = decodes.rows + prompts.rows + batch.idle_rows
-        everything.attention_pairs = decodes.attention_pairs + prompts.attention_pairs
-        everything.kv_tokens = decodes.kv_tokens + prompts.kv_tokens
-        self._load, self._decodes, self._prompts, self._served = everything, decodes, prompts, served
-        self._started_seconds = self._state.clock.now()
+        self._started_seconds = state.clock.now()
 
     def executed(self, batch: Batch, *, learn: bool) -> None:
         """Just after the execution; a failed one teaches nothing."""
@@ -171,6 +180,12 @@ def _row(sequence: Sequence, num_tokens: int) -> RecordedRow:
         class_name=sequence.class_name,
         num_computed_tokens=computed,
         num_tokens=num_tokens,
-        num_new_tokens=max(0, computed + num_tokens - max(computed, sequence.max_computed_tokens)),
+        num_new_tokens=_num_new_tokens(sequence, num_tokens),
         is_decode=_decodes(sequence),
     )
+
+
+def _num_new_tokens(sequence: Sequence, num_tokens: int) -> int:
+    """Of the tokens about to be computed, those that never were; the one of a decode never was."""
+    computed = sequence.num_computed_tokens
+    return max(0, computed + num_tokens - max(computed, sequence.max_computed_tokens))

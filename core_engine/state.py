@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter, deque
+from collections.abc import Mapping
 
 from core_engine.clock import Clock
 from core_engine.config import EngineConfig
-from core_engine.cost import CostModel
+from core_engine.cost import CostModel, Load
 from core_engine.errors import IntegrityError
 from core_engine.executor import ModelSpec
 from core_engine.kv import KVPool
@@ -58,6 +59,10 @@ class EngineState:
         self.num_memory_shortages = 0
         self.num_faults = 0
         self.rescues: Counter[str] = Counter()  # since start, by the rule of the engine that had to step in
+        self.last_load = Load()  # of the last execution
+        self.last_decode_load = Load()
+        self._decodes: list[Sequence] | None = None
+        self._decode_load: Load | None = None
         self.anchor_stall = 0  # iterations in a row in which the anchor computed nothing
         self.refused: set[int] = set()  # ids for which the allocator had no block in the last iteration
         self._anchor: tuple[int, int] | None = None  # id, computed tokens, at the end of the last iteration
@@ -132,11 +137,33 @@ class EngineState:
     def class_targets(self) -> dict[str, Objective]:
         return self.config.objectives
 
+    @property
+    def decodes(self) -> list[Sequence]:
+        """Running sequences with one token to catch up with, by arrival; the same list until something changes."""
+        if self._decodes is None:
+            self._decodes = [s for s in self.running if s.num_tokens - s.num_computed_tokens == 1]
+        return self._decodes
+
+    @property
+    def decode_load(self) -> Load:
+        if self._decode_load is None:
+            self._decode_load = Load.of_decodes([s.num_computed_tokens for s in self.decodes])
+        return self._decode_load
+
+    def running_changed(self) -> None:
+        """Forget what was summed up over the running sequences: some were computed, started or stopped."""
+        self._decodes = self._decode_load = None
+
     def get(self, sequence_id: int) -> Sequence | None:
         """The running or waiting sequence of that id."""
         return self._running_by_id.get(sequence_id) or self.waiting_queues.get(sequence_id)
 
     # What the engine moves.
+
+    @property
+    def running_ids(self) -> Mapping[int, Sequence]:
+        """The running sequences by id."""
+        return self._running_by_id
 
     def is_running(self, sequence_id: int) -> bool:
         """Whether a sequence of that id runs."""
@@ -184,6 +211,7 @@ class EngineState:
             if len(self._boardings) > _BOARDINGS:
                 self._boarded_tokens -= self._boardings.popleft()[1]
         bisect.insort(self.running, sequence, key=_id)
+        self.running_changed()
         self._running_by_id[sequence.id] = sequence
 
     def preempt(self, sequence: Sequence, cause: str) -> int:
@@ -227,6 +255,7 @@ class EngineState:
             )
 
     def _stop_running(self, sequence: Sequence) -> None:
+        self.running_changed()
         del self._running_by_id[sequence.id]
         del self.running[bisect.bisect_left(self.running, sequence.id, key=_id)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from core_engine.cost import CostModel
+from core_engine.cost import CostModel, Load
 from core_engine.objectives import Objective
 from core_engine.request import Kind, SamplingParams, Status
 
@@ -193,6 +193,22 @@ class EngineView(Protocol):
     @property
     def running(self) -> Sequence[SequenceView]:
         """In arrival order."""
+
+    @property
+    def decodes(self) -> Sequence[SequenceView]:
+        """Those of the running with one token to catch up with, in arrival order."""
+
+    @property
+    def decode_load(self) -> Load:
+        """Of computing that token of each."""
+
+    @property
+    def last_load(self) -> Load:
+        """Of what the last iteration executed."""
+
+    @property
+    def last_decode_load(self) -> Load:
+        """The decodes' part of it."""
 
     @property
     def waiting(self) -> Mapping[tuple[str, str], WaitingQueueView]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from core_engine import FirstTokenTiming, Outcome
 
@@ -18,7 +18,7 @@ def timing_of_stream(timings: Iterable[FirstTokenTiming]) -> dict[str, str]:
     return _header(("queue", "prefill"), [(timing.queue_seconds, timing.prefill_seconds) for timing in timings])
 
 
-def _header(names: tuple[str, ...], requests: list[tuple[float | None, ...]]) -> dict[str, str]:
+def _header(names: tuple[str, ...], requests: Sequence[tuple[float | None, ...]]) -> dict[str, str]:
     """In milliseconds."""
     entries = []
     for name, phase in zip(names, zip(*requests, strict=True), strict=False):

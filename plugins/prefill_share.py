@@ -8,7 +8,7 @@ import msgspec
 
 from core_engine.cost import CostModel, Load
 from core_engine.hookspecs import hookimpl
-from core_engine.plan import IterationRecord, PrefillLimit
+from core_engine.plan import PrefillLimit
 from core_engine.view import EngineView
 
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -58,11 +58,12 @@ class PrefillShare:
     @hookimpl
     def limit_prefill(self, view: EngineView) -> PrefillLimit | None:
         """No start while paused, and with `cap_tokens` no chunk beyond the share of this iteration."""
+        self._take_in(view)
         threshold = self.options.resume_share if self.paused else self.options.pause_share
         self.paused = self.share > threshold
         if not self.paused:
             return None
-        decodes = Load.of_decodes([s.num_computed_tokens for s in view.running if s.num_pending_tokens == 1])
+        decodes = view.decode_load
         if not decodes.rows:
             return None
         reason = "prompts are too large a share of the work"
@@ -77,12 +78,9 @@ class PrefillShare:
         tokens = int(allowed * cost.flops(decodes) / cost.flops(Load(rows=1)))
         return PrefillLimit(new_sequences=0, prompt_tokens=max(block, tokens), reason=reason)
 
-    @hookimpl
-    def on_iteration_end(self, record: IterationRecord, view: EngineView) -> None:
-        """Take the iteration's work into the moving means."""
-        everything = Load.of((row.num_computed_tokens, row.num_tokens) for row in record.rows)
-        decodes = Load.of_decodes([row.num_computed_tokens for row in record.rows if row.is_decode])
-        prompts, all_work = self._work(view.cost_model, everything, decodes)
+    def _take_in(self, view: EngineView) -> None:
+        """Take the last iteration's work into the moving means."""
+        prompts, all_work = self._work(view.cost_model, view.last_load, view.last_decode_load)
         self._prompt_work += (prompts - self._prompt_work) / self.options.window
         self._all_work += (all_work - self._all_work) / self.options.window
 

@@ -41,7 +41,7 @@ class QueueGate:
         """As many starts as both bounds leave."""
         max_running = self.options.max_running or view.sequence_limit
         running = max_running - len(view.running)
-        prefilling = self.options.max_prefilling - sum(s.num_pending_tokens > 1 for s in view.running)
+        prefilling = self.options.max_prefilling - (len(view.running) - len(view.decodes))
         return PrefillLimit(
             new_sequences=max(0, min(running, prefilling)),
             reason="enough sequences run" if running <= prefilling else "enough sequences are in their prompts",

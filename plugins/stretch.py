@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 
-from core_engine.cost import Load
 from core_engine.hookspecs import hookimpl
 from core_engine.plan import PrefillLimit
 from core_engine.view import EngineView
@@ -40,7 +39,7 @@ class Stretch:
     @hookimpl
     def limit_prefill(self, view: EngineView) -> PrefillLimit | None:
         """Seconds that the prompts of this iteration may add."""
-        decodes = Load.of_decodes([s.num_computed_tokens for s in view.running if s.num_pending_tokens == 1])
+        decodes = view.decode_load
         if not decodes.rows:
             return None
         cost = view.cost_model
@@ -48,6 +47,8 @@ class Stretch:
         allowed = self.options.max_stretch * alone
         if self.options.max_seconds is not None:
             allowed = min(allowed, self.options.max_seconds)
-        deepest = max((s.num_computed_tokens for s in view.running if s.num_pending_tokens > 1), default=0)
+        deepest = 0
+        if len(view.running) > decodes.rows:
+            deepest = max((s.num_computed_tokens for s in view.running if s.num_pending_tokens > 1), default=0)
         least = cost.prefill_seconds(decodes.plus(deepest, view.block_size), decodes)
         return PrefillLimit(seconds=max(allowed - alone, least), reason="prompts would prolong the iteration too much")

@@ -73,7 +73,14 @@ def read_config(path: Path | None) -> dict[str, Any]:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
         check_names(
             options,
-            (*EngineConfig.__struct_fields__, *GatewaySettings.__struct_fields__, *PARSERS, "models", "aliases", "profile"),
+            (
+                *EngineConfig.__struct_fields__,
+                *GatewaySettings.__struct_fields__,
+                *PARSERS,
+                "models",
+                "aliases",
+                "profile",
+            ),
             path.name,
         )
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
