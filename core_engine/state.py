@@ -248,6 +248,8 @@ class EngineState:
                 raise IntegrityError(f"{sequence} runs, but its status or a queue says otherwise")
             if sequence.num_computed_tokens > len(sequence.block_table) * self.block_size:
                 raise IntegrityError(f"{sequence} has computed more than its blocks hold")
+        if self._decodes is not None and self._decodes != [s for s in self.running if s.num_pending_tokens == 1]:
+            raise IntegrityError("the list of running decodes is out of date")
         unfinished = sum(state.num_unfinished for state in self.requests.values())
         if unfinished != len(self.running) + len(self.waiting_queues):
             raise IntegrityError(
