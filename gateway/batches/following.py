@@ -44,6 +44,7 @@ class Follower:
 
     def __init__(self, workshop: Workshop, unfinished: Unfinished) -> None:
         self.cancelled = asyncio.Event()
+        self.model: str | None = None  # once it is known
         self.num_lines_left = 0
         self._shop = workshop
         self._id = unfinished.batch.id
@@ -56,7 +57,7 @@ class Follower:
         if batch.status == "validating":
             batch = await self._check(batch)
         if batch.status == "in_progress":
-            counts = batch.request_counts
+            self.model, counts = batch.model, batch.request_counts
             self.num_lines_left = counts.total - counts.completed - counts.failed
             await self._until_ended(batch)
             batch = await self._shop.store.advance(self._id, "in_progress", "finalizing")

@@ -55,15 +55,14 @@ class Batches:
         self._followers: dict[str, Follower] = {}  # by batch
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def num_lines_running(self) -> int:
-        """Lines that are in the engine or on their way there."""
-        return sum(seats.num_taken for seats in self._seats.values())
-
-    @property
-    def num_lines_waiting(self) -> int:
-        """Lines of checked input files that wait for a seat."""
-        return max(0, sum(follower.num_lines_left for follower in self._followers.values()) - self.num_lines_running)
+    def num_lines(self, model_name: str) -> tuple[int, int]:
+        """Lines for a model that have a seat, and those that wait for one."""
+        seats = self._seats.get(model_name)
+        running = seats.num_taken if seats is not None else 0
+        model = self._gateway.find(model_name)
+        names = model.names if model is not None else ()
+        left = sum(follower.num_lines_left for follower in list(self._followers.values()) if follower.model in names)
+        return running, max(0, left - running)
 
     async def start(self) -> None:
         """Remove what a killed process left behind, take up what has not ended, and keep house from now on."""
@@ -163,6 +162,7 @@ async def open_batches(gateway: Gateway, directory: Path) -> AsyncGenerator[Batc
         database = await BatchDatabase.open(directory / "batches.sqlite")
         try:
             batches = Batches(gateway, database, directory)
+            gateway.telemetry.watch_batches(batches.num_lines)
             await batches.start()
             try:
                 yield batches

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from gateway.telemetry.engine import EngineNumbers
 from gateway.telemetry.names import METRICS, instrument_name
+
+# Read from whoever runs batches, not from the engine.
+BATCH_GAUGES = ("batch_lines_running", "batch_lines_waiting")
 
 
 class Instruments:
@@ -17,6 +21,7 @@ class Instruments:
         self._meter = meter
         self._models: dict[str, EngineNumbers] = {}
         self._names: dict[str, str] = {}
+        self.batch_lines: Callable[[str], tuple[int, int]] = lambda _: (0, 0)
         self.histograms = {
             key: meter.create_histogram(instrument_name(key), metric.unit, metric.description)
             for key, metric in METRICS.items()
@@ -47,12 +52,17 @@ class Instruments:
     def _create_observable(self, key: str) -> None:
         def callback(_: CallbackOptions) -> Iterable[Observation]:
             return [
-                Observation(value, {**labels, **model.labels})
-                for model in list(self._models.values())
-                for value, labels in model.reads[key]()
+                Observation(value, {**labels, **numbers.labels})
+                for model, numbers in list(self._models.items())
+                for value, labels in self._read(key, model, numbers)
             ]
 
         metric = METRICS[key]
         gauge, counter = self._meter.create_observable_gauge, self._meter.create_observable_counter
         create = counter if metric.kind == "counter" else gauge
         create(instrument_name(key), [callback], metric.unit, metric.description)
+
+    def _read(self, key: str, model: str, numbers: EngineNumbers) -> Iterable[tuple[float, Mapping[str, Any]]]:
+        if key in BATCH_GAUGES:
+            return [(self.batch_lines(model)[BATCH_GAUGES.index(key)], {})]
+        return numbers.reads[key]()

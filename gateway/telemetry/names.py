@@ -126,6 +126,8 @@ METRICS: dict[str, Metric] = {
         "class",
     ),
     "jain": _gauge("1", "Jain's index of the tokens served to each tenant; 1 is equal", "jitney_tenant_jain_index"),
+    "batch_lines_running": _gauge("{line}", "Lines of batches that have a seat", "jitney_batch_lines_running"),
+    "batch_lines_waiting": _gauge("{line}", "Lines of batches that wait for a seat", "jitney_batch_lines_waiting"),
     "ready": _gauge("1", "1 while the engine takes requests, else 0", "jitney_engine_ready"),
     # What it has done.
     "starts": _counter("{sequence}", "Sequences that boarded", "jitney_starts"),

@@ -102,6 +102,11 @@ class Telemetry:
         if self._instruments is not None:
             self._instruments.remove(model)
 
+    def watch_batches(self, lines: Callable[[str], tuple[int, int]]) -> None:
+        """Ask `lines`, from any thread, how many lines of batches for a model have a seat, and how many wait."""
+        if self._instruments is not None:
+            self._instruments.batch_lines = lines
+
     def observe(self, model: str, message: FromEngine) -> None:
         """Take in one message of a model's engine, in the order they come."""
         if self._instruments is not None and (numbers := self._instruments.of(model)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from openai.types import BatchRequestCounts as RequestCounts
 
 from core_engine import EngineDied, KeyConfig, Overloaded
 from core_engine.text import TextModel
+from gateway.batches import store
 from tests.gateway.batching import create, ended, jsonl, line, read, sdk
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.raw import eventually
@@ -183,6 +185,9 @@ def test_lines_leave_seats_to_others(server: RunningGateway) -> None:
     server.engine.script = server.saying("Hi.", hold_after=1)
     batch = create(client, jsonl(*map(line, range(200))))
     assert eventually(lambda: len(server.engine.submitted) == 56)  # 64 seats, an eighth of them spared
+    metrics = server.http.get("/metrics", headers={"authorization": "Bearer one"}).text
+    assert 'jitney_batch_lines_running{model_name="tiny"} 56.0' in metrics
+    assert 'jitney_batch_lines_waiting{model_name="tiny"} 144.0' in metrics
     server.engine.script = server.saying("Hi.")
     assert sdk(server, "two").completions.create(model=MODEL, prompt="Hello").choices[0].text == "Hi."
     assert len(server.engine.submitted) == 57
@@ -218,6 +223,41 @@ def test_a_cancelled_batch_keeps_what_it_has(server: RunningGateway) -> None:
     assert [error["custom_id"] for error in errors] == [f"line-{number}" for number in range(100)]
     assert {error["error"]["code"] for error in errors} == {"batch_cancelled"}
     assert {error["response"] for error in errors} == {None}
+
+
+def test_a_batch_whose_time_is_over_keeps_what_it_has(server: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "WINDOW_SECONDS", 1)
+    client = sdk(server)
+    poison = server.text_model.encode("hold", add_special_tokens=False)
+    hold, answer = server.saying("Hi.", hold_after=1), server.saying("Hi.")
+    server.engine.before_submission = lambda request: setattr(
+        server.engine, "script", hold if request.prompt_token_ids == poison else answer
+    )
+    try:
+        batch = ended(client, create(client, jsonl(line(1), line(2, prompt="hold"), line(3))))
+    finally:
+        server.engine.before_submission = None
+    assert (batch.status, batch.expired_at is None) == ("expired", False)
+    assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
+    (error,) = read(client, batch.error_file_id)
+    assert (error["custom_id"], error["error"]["code"]) == ("line-2", "batch_expired")
+    assert not server.engine.running
+
+
+def test_what_is_old_is_removed(text_model: TextModel, tmp_path: Path) -> None:
+    """Files and batches go when their time is over, those of the last run too; the content goes with them."""
+    day_fraction = 1 / 86_400  # a second
+    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=day_fraction) as server:
+        client = sdk(server)
+        batch = ended(client, create(client, jsonl(line(1))))
+        assert eventually(lambda: client.files.list().data == [])
+        with pytest.raises(openai.NotFoundError):
+            client.files.content(str(batch.output_file_id))
+        assert len(list((tmp_path / "files").iterdir())) == 2
+    time.sleep(1)  # ended batches are kept for the second that they ended in and one more
+    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=day_fraction) as server:
+        assert eventually(lambda: list((tmp_path / "files").iterdir()) == [])
+        assert eventually(lambda: sdk(server).batches.list().data == [])
 
 
 def test_a_batch_belongs_to_its_key(server: RunningGateway) -> None:
