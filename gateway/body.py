@@ -120,7 +120,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[T], max_depth: int) -
     """Decode strict UTF-8 JSON; raises a 400 that names the field at fault."""
     if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise invalid("The body must be UTF-8 without a byte order mark.", code="invalid_json")
-    _check_depth(body, max_depth)
+    check_depth(body, max_depth)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -130,7 +130,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[T], max_depth: int) -
         raise invalid(f"The body is not valid JSON in UTF-8: {detail}.", code="invalid_json") from None
 
 
-def _check_depth(body: bytes, max_depth: int) -> None:
+def check_depth(body: bytes, max_depth: int) -> None:
     """Refuse deep nesting before a recursive parser meets it.
 
     Once strings and everything else but brackets are gone, each pass over `[]` removes the innermost level, so a

@@ -6,13 +6,16 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import invalid
+from gateway.body import check_depth
+from gateway.errors import ApiError, invalid
 from gateway.protocol.chat import ChatMessage, ContentPart, ToolCall
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 # What a request may hand to the template. Anything else could reach arguments of the tokenizer or of the renderer.
 TEMPLATE_KWARGS = frozenset({"custom_instructions", "date_string", "enable_thinking", "reasoning_effort", "thinking"})
+
+MAX_ARGUMENTS_DEPTH = 64  # as a body may have; arguments come in a string, past the check of that
 
 _json = msgspec.json.Decoder()
 
@@ -88,11 +91,15 @@ def _part(part: ContentPart, where: str) -> str:
 
 
 def _template_call(call: ToolCall) -> dict[str, Any]:
-    """Templates expect the arguments as an object, while the API carries them as a string."""
+    """Templates expect the arguments as an object, while the API carries them as a string.
+
+    What is no object, or too deep for those who recurse through it, stays the string that it is.
+    """
     arguments: Any = call.function.arguments or "{}"
     try:
+        check_depth(arguments.encode(), MAX_ARGUMENTS_DEPTH)
         decoded = _json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
+    except (ApiError, msgspec.DecodeError):
         decoded = None
     if isinstance(decoded, dict):
         arguments = decoded

@@ -11,10 +11,22 @@ from gateway.tools.json_call import call_with_object
 from gateway.tools.source import Source, Steps
 
 MAX_CALLS = 16  # in one answer; else a model may never come to an end
+# The library's options at the root of a schema are ours, not the client's. A model isn't left to choose white space:
+# small ones would go on with it for ever.
+_OPTIONS = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": False,
+    "coerce_one_of": False,
+}
 
 
 def forced_grammar(use: ToolUse) -> Grammar:
-    """The grammar of all that may be written: the arguments of a named tool, else a list of calls."""
+    """The grammar of all that may be written: the arguments of a named tool, else a list of calls.
+
+    Each tool's schema stays a document of its own, so that its references hold.
+    """
     if use.mode == "named":
         return Grammar("json_schema", _json(schema_of(use.tools[0])))
     more = "" if use.one_call else f' (", " call){{0,{MAX_CALLS - 1}}}'
@@ -34,8 +46,9 @@ def named(source: Source) -> Steps[None]:
 
 
 def _call_rule(number: int, tool: FunctionTool) -> str:
+    schema = {**schema_of(tool), "x-guidance": _OPTIONS}
     start = _json(f'{{"name": "{tool.name}", "arguments": ')
-    return f'call{number}: {start} arguments{number} "}}"\narguments{number}: %json {_json(schema_of(tool))}'
+    return f'call{number}: {start} arguments{number} "}}"\narguments{number}: %json {_json(schema)}'
 
 
 def _json(value: object) -> str:

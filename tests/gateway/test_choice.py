@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from core_engine import FinishReason, SequenceOutput, TokenLogprobs
 from core_engine.text import TextModel
 from gateway.choice import ChoiceText, Piece, join_pieces
+from gateway.deltas import said
+from gateway.tools.hermes import hermes
+from gateway.tools.reading import SteppedReader
+from gateway.tools.source import Source, Steps
+from gateway.tools.thoughts import thoughts
 
 
 def outputs(
@@ -163,3 +168,38 @@ def test_entries_never_run_ahead_of_the_text(text_model: TextModel, text: str, s
         if piece.finish_reason is None:
             assert all(offset < shown for offset in offsets)
     assert offsets == sorted(offsets)
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {"a": "é"}}</tool_call>'
+PARTS = st.sampled_from(["<think>", "</think>", CALL, '<tool_call>{"name": "g', "🚌", "a", "b", " ", "\n", "<"])
+
+
+def reader() -> SteppedReader:
+    source = Source(["f"], one_call=False, new_id=lambda: "id")
+
+    def steps() -> Steps[None]:
+        yield from thoughts(source, opened=False)
+        yield from hermes(source)
+
+    return SteppedReader(source, steps())
+
+
+@given(
+    parts=st.lists(PARTS, min_size=1, max_size=8),
+    stops=st.lists(st.sampled_from(["a", "ab", "b ", "name", "<", "é", "g"]), max_size=2),
+    sizes=st.lists(st.integers(1, 9), max_size=12),
+)
+def test_a_choice_that_is_read_is_the_same_however_its_tokens_arrive(
+    text_model: TextModel, parts: list[str], stops: list[str], sizes: list[int]
+) -> None:
+    text = "".join(parts)
+    token_ids = text_model.encode(text, add_special_tokens=False)
+    one_by_one = join_pieces(run(text_model, outputs(token_ids, []), stops=stops, reader=reader()))[0]
+    in_groups = join_pieces(run(text_model, outputs(token_ids, sizes), stops=stops, reader=reader()))[0]
+    assert in_groups == one_by_one
+    assert not any(stop in one_by_one.text.split(CALL)[0] for stop in stops) or said(one_by_one.deltas).calls
+    unread = join_pieces(run(text_model, outputs(token_ids, [])))[0]
+    # A stop string drops the entries of what it cuts; what is read drops none.
+    assert unread.entries[: len(one_by_one.entries)] == one_by_one.entries
+    if not stops:
+        assert one_by_one.entries == unread.entries

@@ -93,6 +93,15 @@ def test_a_template_without_tools_is_taught_them(server: RunningGateway) -> None
     assert prompt_of(server).startswith("<|im_start|>system\nYou can call functions.")
 
 
+@pytest.mark.parametrize("depth", [10, 64, 65, 500, *range(930, 1000, 5), 100_000])
+def test_arguments_of_any_depth_come_back_in(server: RunningGateway, qwen: RunningGateway, depth: int) -> None:
+    arguments = '{"town": ' * depth + "1" + "}" * depth
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    messages = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": "?"}]
+    for running in (server, qwen):
+        assert running.chat(messages=messages).status_code in {200, 400}
+
+
 def test_results_go_into_one_message(server: RunningGateway) -> None:
     results = [{"role": "tool", "tool_call_id": id, "content": id} for id in "ab"]
     server.chat(tools=[WEATHER], messages=[{"role": "user", "content": "?"}, *results])
