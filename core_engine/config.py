@@ -31,6 +31,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: Device = "auto"
     threads: PositiveInt | None = None  # CPU threads of the model; default: one per core
     probe: bool = True  # compare mixed batches with lone ones after loading
+    kernels: tuple[str, ...] | None = None  # entry points of jitney.kernels; default: those that come with Jitney
+    fuse: bool = True  # swap known modules for fused ones, where these compute the same
 
     block_size: Annotated[int, msgspec.Meta(ge=8, le=256)] = 32  # tokens per KV block
     kv_memory_bytes: PositiveInt | None = None  # wins over the fraction

@@ -18,7 +18,7 @@ _DATA_HOME = tempfile.TemporaryDirectory(prefix="jitney-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 
 TESTS = Path(__file__).parent
-TORCH_DIRECTORIES = ("equivalence", "model")
+TORCH_DIRECTORIES = ("equivalence", "kernels", "model")
 SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")  # they take seconds: not in the fast run
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.

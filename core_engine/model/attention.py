@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from core_engine.model.kernels import AttentionKernel, AttentionShape, KVCache
+from core_engine.model.kernels import AttentionKernel, AttentionShape
+from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout
+from core_engine.model.operators import JointHeads, Operators
 
 IMPLEMENTATION = "jitney"  # the name that transformers' AttentionInterface knows `attend` by
 
@@ -68,6 +70,11 @@ class ForwardPass:
             _set_aside.reset(token)
 
 
+def current_pass() -> ForwardPass | None:
+    """The pass that was set aside, if any."""
+    return _set_aside.get()
+
+
 def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -85,7 +92,7 @@ def attend(
     `[1, total_tokens, heads, value_size]`; idle tokens get zeros. Scaling, soft-cap and reach are
     the site's, seen when the model was loaded.
     """
-    forward_pass = forward_pass or _set_aside.get()
+    forward_pass = forward_pass or current_pass()
     if forward_pass is None:
         raise RuntimeError("attention was called outside a forward pass of the executor")
     site = forward_pass.site_of(module)
@@ -98,6 +105,36 @@ def attend(
         site.kernel.write(key[0, :, :n], value[0, :, :n], site.cache, layout)
         site.kernel.attend(query[0, :, :n], site.cache, plan, shape, s_aux, output[0, :n])
     return output, None
+
+
+def attend_joint(
+    module: torch.nn.Module,
+    joint: torch.Tensor,
+    heads: JointHeads,
+    angles: tuple[torch.Tensor, torch.Tensor],
+    operators: Operators,
+    forward_pass: ForwardPass,
+) -> torch.Tensor:
+    """The same from one product for queries, keys and values, `[1, total_tokens, width]`, not yet rotated.
+
+    `angles` are cosines and sines, `[1, total_tokens, rotary size]`; the answer is
+    `[1, total_tokens, heads * size]`.
+    """
+    site = forward_pass.site_of(module)
+    layout = forward_pass.layout
+    n = layout.num_tokens
+    output = joint.new_empty(1, joint.shape[1], heads.num_heads * heads.size)
+    output[:, n:] = 0
+    if n:
+        plan, shape = forward_pass.plan_for(site)
+        if site.kernel.reads_whole_blocks:
+            site.cache.clear(layout.stale_blocks)
+        cosines, sines = (angle[0, :n] for angle in angles)
+        query = operators.rotate_and_write(joint[0, :n], heads, cosines, sines, site.cache, layout.slots)
+        site.kernel.attend(
+            query.transpose(0, 1), site.cache, plan, shape, None, output[0, :n].unflatten(1, (-1, heads.size))
+        )
+    return output
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

@@ -34,20 +34,20 @@ def identity(files: list[Path]) -> str:
     return digest(*(f"{path}|{stat.st_size}|{stat.st_mtime_ns}" for path, stat in stats))
 
 
-def cached_directory(name: str, build: Callable[[Path], None]) -> Path:
-    """The directory `name` under `models` of the cache, filled by `build` if it isn't there.
+def cached_directory(name: str, build: Callable[[Path], None], section: str = "models") -> Path:
+    """The directory `name` under `section` of the cache, filled by `build` if it isn't there.
 
     `build` works in a directory beside it that is renamed at the end, so what is found is whole
     even if a build was interrupted; of several processes one builds and the others wait. Raises
     ModelError where the cache can't be written, and whatever `build` raises.
     """
-    target = cache_root() / "models" / name
+    target = cache_root() / section / name
     if not target.is_dir():
         try:
             _build_once(target, build)
         except OSError as error:
             raise ModelError(
-                f"the model can't be put into the cache, {target.parent}: {error}; make room or make it writable, or "
+                f"{name} can't be put into the cache, {target.parent}: {error}; make room or make it writable, or "
                 "name another place by XDG_CACHE_HOME"
             ) from error
     return target
@@ -76,6 +76,6 @@ def _exclusive(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.info("another process is preparing the same model; waiting for it")
+            _log.info("another process is preparing the same; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

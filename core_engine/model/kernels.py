@@ -1,14 +1,17 @@
-"""What an attention kernel is, and the registry that backends put theirs into."""
+"""What an attention kernel is, what a product of few rows is, and the registry that backends put theirs into."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from core_engine.errors import ModelError
+from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout, Reach
+from core_engine.model.operators import Operators, ReferenceOperators
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +35,18 @@ class AttentionShape:
     device_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class KVCache:
-    """Keys and values of one attention layer: `[num_kv_heads, num_blocks + 1, block_size, size]`.
-
-    Head by head, so that what a head reads of a block is one piece, and the blocks of all heads are a
-    batch of matrices. The last block belongs to nobody and stays zero, for kernels that pad their
-    block tables.
-    """
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    @property
-    def null_block(self) -> int:
-        """The block that is never handed out."""
-        return self.keys.shape[1] - 1
-
-
 class AttentionKernel(Protocol):
     """Attention of a flattened batch over paged keys and values.
 
     Called on the engine thread. Within one pass `plan` is called once for each different shape, and
     `write` before `attend` for every layer. A reach that no sequence of the pass is long enough to
     meet is given as the unbounded one, so that layers of different reach share a plan where they can.
+    `reads_whole_blocks`: slots that no token has been written to are read too, if only to be masked,
+    so they must hold finite numbers.
     """
 
     name: str
+    reads_whole_blocks: bool
 
     def refusal(self, shape: AttentionShape) -> str | None:
         """Why this kernel can't serve such a layer; None where it can."""
@@ -89,15 +77,46 @@ class AttentionKernel(Protocol):
         ...
 
 
-class KernelRegistry:
-    """Kernels in the order of preference: what registers later is asked earlier."""
+class RowProduct(Protocol):
+    """Linear layers for a few rows, which are memory bound: what counts is to read the weight once, at full speed."""
 
-    def __init__(self) -> None:
+    name: str
+    max_rows: int
+
+    def product(
+        self, packed_weight: torch.Tensor, inputs: int, outputs: int, bias: torch.Tensor | None
+    ) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """The layer as a function of states `[.., inputs]`, of `max_rows` rows at most; None where it can't be.
+
+        `packed_weight` is what oneDNN made of `[outputs, inputs]`; the caller keeps it alive and
+        compares the function with oneDNN's product before use.
+        """
+        ...
+
+
+class KernelRegistry:
+    """Kernels in the order of preference: what registers later is asked earlier.
+
+    `device_type` ("cpu", "cuda") is where the model will run.
+    """
+
+    def __init__(self, device_type: str = "cpu") -> None:
+        self.device_type = device_type
+        self.row_product: RowProduct | None = None
         self._kernels: list[AttentionKernel] = []
+        self._operators: list[Operators] = [ReferenceOperators()]
 
     def register(self, kernel: AttentionKernel) -> None:
         """Prefer this kernel to those registered so far."""
         self._kernels.insert(0, kernel)
+
+    def register_operators(self, operators: Operators) -> None:
+        """Prefer these operators to those registered so far."""
+        self._operators.insert(0, operators)
+
+    def register_row_product(self, row_product: RowProduct) -> None:
+        """Take this product for few rows, instead of what was registered before."""
+        self.row_product = row_product
 
     def attention_for(self, shape: AttentionShape) -> AttentionKernel:
         """The preferred kernel that serves this shape; raises ModelError with every refusal if none does."""
@@ -108,3 +127,7 @@ class KernelRegistry:
                 return kernel
             refusals.append(f"{kernel.name}: {refusal}")
         raise ModelError(f"no attention kernel serves {shape}: " + "; ".join(refusals or ["none is registered"]))
+
+    def operators_for(self, dtype: torch.dtype) -> Operators:
+        """The preferred operators for this format; torch's own serve every one."""
+        return next(operators for operators in self._operators if operators.refusal(dtype, self.device_type) is None)

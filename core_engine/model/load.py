@@ -17,9 +17,10 @@ from core_engine.model import facts, memory
 from core_engine.model.attention import AttentionSite
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.executor import TransformersExecutor
+from core_engine.model.fuse import fuse
 from core_engine.model.kernels import KernelRegistry
 from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
-from core_engine.model.reference import ReferenceAttention
+from core_engine.model.providers import kernels_for
 from core_engine.model.sampler import Sampler
 from core_engine.model.tracing import TracedCall, trace_attention
 
@@ -50,16 +51,29 @@ def load_model(config: EngineConfig, directory: Path) -> Any:
 
 
 class Assembly:
-    """What is learnt of a model on the way to its executor."""
+    """What is learnt of a model on the way to its executor, and done to it."""
 
     def __init__(self, model: Any, config: EngineConfig, kernels: KernelRegistry | None = None) -> None:
-        """Traces the model's attention and packs its linear layers. Raises ModelError."""
+        """Traces the model's attention, fuses its modules and packs its linear layers. Raises ModelError."""
         self.model = model
         self._config = config
-        self._kernels = kernels or default_kernels()
+        self._kernels = kernels or kernels_for(torch.device(model.device).type, config.kernels)
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
-        self._calls = _trace_packed(model)
+        self._calls = trace_attention(model)
+        if config.fuse:
+            fuse(model, self._calls, self._kernels)
+        self._calls = _trace_packed(model, self._kernels)
+
+    @property
+    def kernel_names(self) -> list[str]:
+        """Everything that computes in place of transformers and torch: what a probe's verdict depends on."""
+        names = {self._kernels.attention_for(call.shape).name for call in self._calls}
+        if self._kernels.row_product is not None:
+            names.add(f"rows {self._kernels.row_product.name}")
+        if self._config.fuse:
+            names.add(f"fused {self._kernels.operators_for(self.model.dtype).name}")
+        return sorted(names)
 
     def executor(self, name: str) -> TransformersExecutor:
         """The executor, with memory for keys and values allocated. Raises ModelError where there is too little."""
@@ -107,17 +121,10 @@ class Assembly:
         )
 
 
-def default_kernels() -> KernelRegistry:
-    """The kernels that need nothing but torch."""
-    kernels = KernelRegistry()
-    kernels.register(ReferenceAttention())
-    return kernels
-
-
-def _trace_packed(model: Any) -> list[TracedCall]:
+def _trace_packed(model: Any, kernels: KernelRegistry) -> list[TracedCall]:
     """Pack the linear layers if the processor gains by it and the model's code can do with it; then trace."""
     if can_pack(model.dtype, torch.device(model.device)):
-        pack_linears(model)
+        pack_linears(model, kernels.row_product)
         try:
             return trace_attention(model)
         except ModelError:

@@ -9,7 +9,8 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
-from core_engine.model.kernels import AttentionShape, KVCache
+from core_engine.model.kernels import AttentionShape
+from core_engine.model.kv_cache import KVCache
 
 # Of free memory. A GPU serves nothing else; a CPU's memory is shared with the rest of the machine.
 _DEFAULT_FRACTION = {"cpu": 0.25, "cuda": 0.9}

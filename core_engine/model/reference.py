@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from core_engine.model.kernels import AttentionShape, KVCache
+from core_engine.model.kernels import AttentionShape
+from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout, Reach, Row, upload_lists
 
 _MIN_FILL = 0.6  # of the longest decode of a group; shorter ones start another group
@@ -59,6 +60,7 @@ class ReferenceAttention:
     """AttentionKernel by gathering blocks and calling torch."""
 
     name = "torch"
+    reads_whole_blocks = True
 
     def refusal(self, shape: AttentionShape) -> str | None:
         """Serves everything."""
@@ -80,10 +82,8 @@ class ReferenceAttention:
 
     def write(self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layout: BatchLayout) -> None:
         """Clear what former owners left in blocks newly begun, then store at the slots."""
-        for new, paged in ((key, cache.keys), (value, cache.values)):
-            if layout.stale_blocks.numel():
-                paged.index_fill_(1, layout.stale_blocks, 0)
-            paged.flatten(1, 2).index_copy_(1, layout.slots, new)
+        cache.clear(layout.stale_blocks)
+        cache.store(layout.slots, key, value)
 
     def attend(
         self,

@@ -40,7 +40,7 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
             executor = assembly.executor(model_name(config))
         if config.probe:
             with phase("probe"):
-                verdict = Verdict(directory, executor.spec, executor.kernel_names, model.device)
+                verdict = Verdict(directory, executor.spec, assembly.kernel_names, model.device)
                 if not verdict.is_known:
                     verdict.keep(probe(model, executor))
         with phase("warm-up"):

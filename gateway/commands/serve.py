@@ -50,6 +50,8 @@ def _profiles() -> str:
 @click.option("--threads", type=int, help="CPU threads of the model; default: one per core.")
 @click.option("--executor", type=click.Choice(["transformers", "simulated"]), help="What executes [transformers].")
 @click.option("--probe/--no-probe", default=None, help="Compare mixed batches with lone ones after loading [on].")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Kernels to use; repeatable; `torch`: none.")
+@click.option("--fuse/--no-fuse", default=None, help="Swap known modules for fused ones that compute the same [on].")
 @click.option("--block-size", type=int, help="Tokens per KV block [32].")
 @click.option("--kv-memory", "kv_memory_bytes", type=Size(), help="Memory for keys and values, such as 512M or 2G.")
 @click.option("--kv-memory-fraction", type=float, help="The same as a share of free device memory.")

@@ -58,11 +58,11 @@ class Run:
             self.positions.add((sequence.id, position))
 
 
-def run_mixed(model: Any) -> Run:
+def run_mixed(model: Any, **options: Any) -> Run:
     """Chunks, decodes, a preemption and recomputation, and idle rows, over sequences longer than any window."""
     prompts = [token_ids(length, salt) for salt, length in enumerate(LENGTHS)]
     lone = [lone_logits(model, prompt) for prompt in prompts]
-    executor = build_executor(model)
+    executor = build_executor(model, **options)
     driver = HandDriver(executor.spec)
     a, b, c, d = (driver.sequence(prompt) for prompt in prompts)
     run = Run(executor, {s.id: logits for s, logits in zip((a, b, c, d), lone, strict=True)}, driver)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -16,11 +18,13 @@ FAMILIES = (
 )  # fmt: skip
 DROP_KEYWORD_ARGUMENTS = ("stablelm", "nemotron")
 UNUSUAL_SHAPES = ("deepseek_v3", "gemma2", "llama4_text")  # unlike head sizes; soft-cap; chunks of positions
+PLAIN: dict[str, Any] = {"kernels": ("torch",), "fuse": False}
 
 
+@pytest.mark.parametrize("options", [PLAIN, {"kernels": ("torch",)}, {}], ids=["plain", "fused", "kernels"])
 @pytest.mark.parametrize("model_type", [*FAMILIES, *DROP_KEYWORD_ARGUMENTS, *UNUSUAL_SHAPES])
-def test_mixed_equals_alone(model_type: str) -> None:
-    run = run_mixed(tiny_model(model_type))
+def test_mixed_equals_alone(model_type: str, options: dict[str, Any]) -> None:
+    run = run_mixed(tiny_model(model_type), **options)
     assert run.deviation <= TOLERANCE
     assert len(run.positions) > 20
 
@@ -51,7 +55,7 @@ def test_no_mask_reaches_attention(monkeypatch: pytest.MonkeyPatch) -> None:
         return genuine(module, query, key, value, attention_mask, **kwargs)
 
     monkeypatch.setitem(attention.AttentionInterface._global_mapping, IMPLEMENTATION, spy)
-    run_mixed(tiny_model("mistral"))
+    run_mixed(tiny_model("mistral"), **PLAIN)
     assert masks
     assert all(mask is None for mask in masks)
 

@@ -23,7 +23,13 @@ BYTES_PER_TOKEN = 3 * 2 * 2 * 16 * 4  # layers, keys and values, heads, elements
 
 
 def config_for(directory: Path, **options: Any) -> EngineConfig:
-    defaults: dict[str, Any] = {"dtype": "float32", "kv_memory_bytes": 1 << 20, "token_limit": 64, "sequence_limit": 4}
+    defaults: dict[str, Any] = {
+        "dtype": "float32",
+        "kv_memory_bytes": 1 << 20,
+        "token_limit": 64,
+        "sequence_limit": 4,
+        "kernels": ("torch",),
+    }
     return EngineConfig(model=str(directory), **defaults | options)
 
 
@@ -236,6 +242,6 @@ def test_weights_that_cannot_be_read(model_directory: MakeDirectory, cache: Path
         load(directory)
 
 
-def test_an_unset_kernel_registry_serves_every_shape() -> None:
-    assembly = Assembly(tiny_model("llama"), EngineConfig(block_size=8, kv_memory_bytes=1 << 20))
-    assert assembly.executor("x").kernel_names == ["torch"]
+def test_torch_alone_serves_every_shape() -> None:
+    config = EngineConfig(block_size=8, kv_memory_bytes=1 << 20, kernels=("torch",))
+    assert Assembly(tiny_model("llama"), config).executor("x").kernel_names == ["torch"]

@@ -1,0 +1,157 @@
+"""CpuAttention: paged attention of mixed batches in one call of the C++ library."""
+
+from __future__ import annotations
+
+from ctypes import byref
+from dataclasses import dataclass
+
+import torch
+
+from contrib_kernels.cpu.library import AttentionCall, Library, is_bf16, serves
+from core_engine.model.kernels import AttentionShape
+from core_engine.model.kv_cache import KVCache
+from core_engine.model.layout import BatchLayout, Row
+
+_MAX_SIZE = 512  # elements of a head: what the sources leave room for
+_TILE_ROWS = 96  # queries of a tile times query heads of a group: keys are packed once for so many
+_MIN_PART_KEYS = 256  # a decode isn't cut into parts of fewer keys
+_PARTS_PER_THREAD = 4  # of the whole work: as fine as balance needs
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Items and merges as `src/attention.h` has them, and room for the parts of cut items."""
+
+    items: torch.Tensor  # int32 [items, 8]
+    merges: torch.Tensor  # int32 [merges, 4]
+    tables: torch.Tensor  # int32, all block tables one after another
+    parts: torch.Tensor  # float32 [parts, heads, value size + 2]
+
+
+class CpuAttention:
+    """AttentionKernel in C++, for float32 and bfloat16.
+
+    Layout as KVCache says; any block size; sums in float32. Reads each key and value of a sequence once
+    per tile of queries: a decode moves `(key_size + value_size) * itemsize` bytes and takes
+    `2 * group * (key_size + value_size)` operations for a key of one head.
+    """
+
+    reads_whole_blocks = False
+
+    def __init__(self, library: Library) -> None:
+        self.name = f"{library.name}-{library.identity}"
+        self._library = library
+
+    def refusal(self, shape: AttentionShape) -> str | None:
+        """Serves the CPU's two formats, and heads of any but extreme size."""
+        if shape.device_type != "cpu":
+            return "it computes on the CPU"
+        if not serves(shape.dtype):
+            return f"it computes in float32 and bfloat16, not {shape.dtype}"
+        if max(shape.key_size, shape.value_size) > _MAX_SIZE:
+            return f"it has room for heads of {_MAX_SIZE} elements"
+        return None
+
+    def plan(self, layout: BatchLayout, shape: AttentionShape, null_block: int) -> _Plan:
+        """Cut the batch into items: tiles of a chunk's queries, decodes, and parts of long decodes; longest first."""
+        group = shape.num_heads // shape.num_kv_heads
+        tile_queries = max(1, _TILE_ROWS // group)
+        spans = [_spans(row, shape, tile_queries) for row in layout.rows]
+        costs = [(end - first) * queries for row in spans for _, queries, first, end in row]
+        part_cost = max(_MIN_PART_KEYS, sum(costs) // (_PARTS_PER_THREAD * torch.get_num_threads()))
+        items: list[tuple[int, ...]] = []
+        merges: list[tuple[int, ...]] = []
+        tables: list[int] = []
+        num_parts = 0
+        for row, of_row in zip(layout.rows, spans, strict=True):
+            for offset, queries, first, end in of_row:
+                query, position, table = row.start + offset, row.first_position + offset, len(tables)
+                if queries > 1 or end - first <= part_cost:
+                    items.append((query, queries, position, first, end, table, -1, 0))
+                    continue
+                count = -(-(end - first) // part_cost)
+                bounds = [first + (end - first) * i // count for i in range(count + 1)]
+                merges.append((query, num_parts, count, 0))
+                items += ((query, 1, position, bounds[i], bounds[i + 1], table, num_parts + i, 0) for i in range(count))
+                num_parts += count
+            tables += row.block_table
+        items.sort(key=_cost, reverse=True)
+        return _Plan(
+            torch.tensor(items, dtype=torch.int32),
+            torch.tensor(merges, dtype=torch.int32),
+            torch.tensor(tables, dtype=torch.int32),
+            torch.empty(num_parts, shape.num_heads, shape.value_size + 2),
+        )
+
+    def write(self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layout: BatchLayout) -> None:
+        """Copy each head's part of each token to its slot."""
+        for new, paged in ((key, cache.keys), (value, cache.values)):
+            new = new if new.stride(2) == 1 else new.contiguous()
+            item_bytes = new.element_size()
+            self._library.write_slots(
+                new.data_ptr(),
+                new.stride(0) * item_bytes,
+                new.stride(1) * item_bytes,
+                paged.data_ptr(),
+                paged.stride(0) * item_bytes,
+                layout.slots.data_ptr(),
+                new.shape[0],
+                new.shape[1],
+                new.shape[2] * item_bytes,
+            )
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        cache: KVCache,
+        plan: _Plan,
+        shape: AttentionShape,
+        sinks: torch.Tensor | None,
+        output: torch.Tensor,
+    ) -> None:
+        """One call for the whole batch."""
+        query = query if query.stride(2) == 1 else query.contiguous()
+        sinks = None if sinks is None else sinks.float().contiguous()
+        call = AttentionCall(
+            query.data_ptr(),
+            query.stride(0),
+            query.stride(1),
+            cache.keys.data_ptr(),
+            cache.values.data_ptr(),
+            cache.keys.stride(0),
+            cache.values.stride(0),
+            output.data_ptr(),
+            output.stride(0),
+            None if sinks is None else sinks.data_ptr(),
+            plan.items.data_ptr(),
+            plan.merges.data_ptr(),
+            plan.tables.data_ptr(),
+            plan.parts.data_ptr(),
+            plan.items.shape[0],
+            plan.merges.shape[0],
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.key_size,
+            shape.value_size,
+            cache.keys.shape[2],
+            shape.reach.window or 0,
+            shape.reach.chunk or 0,
+            is_bf16(shape.dtype),
+            shape.scaling,
+            shape.softcap or 0.0,
+        )
+        self._library.attend(byref(call))
+
+
+def _spans(row: Row, shape: AttentionShape, tile_queries: int) -> list[tuple[int, int, int, int]]:
+    """Tiles of a row's queries: (offset, queries, first key, end of keys)."""
+    spans = []
+    for offset in range(0, row.num_queries, tile_queries):
+        queries = min(tile_queries, row.num_queries - offset)
+        position = row.first_position + offset
+        spans.append((offset, queries, shape.reach.first_key(position), position + queries))
+    return spans
+
+
+def _cost(item: tuple[int, ...]) -> int:
+    return item[1] * (item[4] - item[3])

@@ -1,0 +1,101 @@
+"""The built library as seen from Python: its functions, and the structures that two of them take."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
+
+import torch
+
+from contrib_kernels.cpu.build import Build
+
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+
+
+class AttentionCall(ctypes.Structure):
+    """As in `src/attention.h`."""
+
+    _fields_ = [
+        ("query", c_void_p),
+        ("query_head_stride", c_int64),
+        ("query_token_stride", c_int64),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("key_head_stride", c_int64),
+        ("value_head_stride", c_int64),
+        ("output", c_void_p),
+        ("output_token_stride", c_int64),
+        ("sinks", c_void_p),
+        ("items", c_void_p),
+        ("merges", c_void_p),
+        ("tables", c_void_p),
+        ("parts", c_void_p),
+        *((name, c_int32) for name in ("num_items", "num_merges", "num_heads", "num_kv_heads", "key_size")),
+        *((name, c_int32) for name in ("value_size", "block_size", "window", "chunk", "is_bf16")),
+        ("scaling", c_float),
+        ("softcap", c_float),
+    ]
+
+
+class RotateCall(ctypes.Structure):
+    """As in `src/elementwise.h`."""
+
+    _fields_ = [
+        ("joint", c_void_p),
+        ("joint_stride", c_int64),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("angle_stride", c_int64),
+        ("query_norm", c_void_p),
+        ("key_norm", c_void_p),
+        ("query", c_void_p),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("key_head_stride", c_int64),
+        ("value_head_stride", c_int64),
+        ("slots", c_void_p),
+        ("num_tokens", c_int64),
+        *((name, c_int32) for name in ("num_heads", "num_kv_heads", "size", "rotary_size")),
+        *((name, c_int32) for name in ("norm_spans_heads", "is_bf16")),
+        ("epsilon", c_float),
+    ]
+
+
+class Library:
+    """Functions of a built library, with the types of their arguments. Raises OSError where it can't be loaded."""
+
+    def __init__(self, build: Build) -> None:
+        self.name = f"cpu-{build.variant.name}"
+        self.identity = build.identity
+        functions = ctypes.CDLL(str(build.file))
+        self.attend = _typed(functions.jitney_attend, POINTER(AttentionCall))
+        self.rotate_and_write = _typed(functions.jitney_rotate_and_write, POINTER(RotateCall))
+        self.write_slots = _typed(
+            functions.jitney_write_slots,
+            *(c_void_p, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64),
+        )
+        self.rms_norm = _typed(
+            functions.jitney_rms_norm,
+            *(c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int, c_float, c_int),
+        )
+        self.gate = _typed(functions.jitney_gate, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
+        self.few_rows = _typed(
+            functions.jitney_few_rows, *(c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int)
+        )
+        self.has_few_rows = bool(functions.jitney_has_few_rows())
+
+
+def serves(dtype: torch.dtype) -> bool:
+    """Whether the kernels compute in this format."""
+    return dtype in _DTYPES
+
+
+def is_bf16(dtype: torch.dtype) -> int:
+    """The number by which the library knows the format."""
+    return _DTYPES[dtype]
+
+
+def _typed(function: ctypes._CFuncPtr, *arguments: type) -> ctypes._CFuncPtr:
+    function.argtypes = arguments
+    function.restype = None
+    return function

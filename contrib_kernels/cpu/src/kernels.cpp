@@ -1,0 +1,72 @@
+// The plain C interface: one call, one kernel. Formats are 0 for float32 and 1 for bfloat16.
+#include "attention.h"
+#include "elementwise.h"
+#include "few_rows.h"
+
+extern "C" {
+
+int jitney_lanes() { return kLanes; }
+
+int jitney_has_few_rows() {
+#if defined(__AVX512BF16__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+void jitney_attend(const AttentionCall* call) {
+    if (call->is_bf16)
+        attend<DotOfBf16, Bf16>(*call);
+    else
+        attend<FloatDot, float>(*call);
+}
+
+void jitney_write_slots(
+    const char* from, int64_t head_stride, int64_t token_stride, char* cache, int64_t cache_head_stride,
+    const int64_t* slots, int64_t num_heads, int64_t num_tokens, int64_t bytes) {
+    write_slots(from, head_stride, token_stride, cache, cache_head_stride, slots, num_heads, num_tokens, bytes);
+}
+
+void jitney_rotate_and_write(const RotateCall* call) {
+    if (call->is_bf16)
+        rotate_and_write<Bf16>(*call);
+    else
+        rotate_and_write<float>(*call);
+}
+
+void jitney_rms_norm(
+    const void* states, const void* residual, const float* weight, void* normed, void* sums, int64_t rows, int width,
+    float epsilon, int is_bf16) {
+    if (is_bf16)
+        rms_norm<Bf16>(
+            static_cast<const Bf16*>(states), static_cast<const Bf16*>(residual), weight, static_cast<Bf16*>(normed),
+            static_cast<Bf16*>(sums), rows, width, epsilon);
+    else
+        rms_norm<float>(
+            static_cast<const float*>(states), static_cast<const float*>(residual), weight,
+            static_cast<float*>(normed), static_cast<float*>(sums), rows, width, epsilon);
+}
+
+void jitney_gate(const void* joint, void* out, int64_t rows, int width, int activation, int is_bf16) {
+    if (is_bf16)
+        gate<Bf16>(static_cast<const Bf16*>(joint), static_cast<Bf16*>(out), rows, width, activation);
+    else
+        gate<float>(static_cast<const float*>(joint), static_cast<float*>(out), rows, width, activation);
+}
+
+void jitney_few_rows(
+    const void* states, const void* weight, const void* bias, void* out, int rows, int inputs, int outputs) {
+#if defined(__AVX512BF16__)
+    const Bf16 *x = static_cast<const Bf16*>(states), *b = static_cast<const Bf16*>(bias);
+    const uint32_t* w = static_cast<const uint32_t*>(weight);
+    Bf16* y = static_cast<Bf16*>(out);
+    if (rows == 1) few_rows<1>(x, w, b, y, inputs, outputs);
+    if (rows == 2) few_rows<2>(x, w, b, y, inputs, outputs);
+    if (rows == 3) few_rows<3>(x, w, b, y, inputs, outputs);
+    if (rows == 4) few_rows<4>(x, w, b, y, inputs, outputs);
+#else
+    (void)states, (void)weight, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs;
+#endif
+}
+}

@@ -1,0 +1,165 @@
+"""Modules that do in one go what several of transformers' do, over the operators of the kernel registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from core_engine.model.attention import IMPLEMENTATION, attend_joint, current_pass
+from core_engine.model.operators import ACTIVATIONS, JointHeads, Operators
+
+_JOINT = "joint_proj"
+
+
+class FusedNorm(nn.Module):
+    """An RMSNorm in one pass over its input; `offset` is what the norm adds to its weight (1 for Gemma)."""
+
+    def __init__(self, norm: nn.Module, operators: Operators, offset: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon_of(norm)
+        self.weight = nn.Parameter(norm.weight.detach().float() + offset, requires_grad=False)
+        self._operators = operators
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """As the norm."""
+        return self._operators.rms_norm(states, self.weight, self.epsilon)
+
+
+class FusedGatedMLP(nn.Module):
+    """Gate and up in one product, activation and multiplication in one pass, down."""
+
+    def __init__(self, mlp: Any, joint: nn.Module, activation: str, operators: Operators) -> None:
+        super().__init__()
+        self.joint = joint
+        self.down = mlp.down_proj
+        self._activation = activation
+        self._operators = operators
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """As the MLP."""
+        return self.down(self._operators.gate(self.joint(states), self._activation))
+
+
+class FusedAttention(nn.Module):
+    """Query, key and value in one product; norms, rotation and the write to the cache in one pass.
+
+    Outside a forward pass of the executor, while a probe compares with plain attention say, the
+    original module does it its own way.
+    """
+
+    def __init__(self, attention: Any, heads: JointHeads, operators: Operators) -> None:
+        super().__init__()
+        self.original = attention
+        self._heads = heads
+        self._operators = operators
+        self._joint_name = "qkv_proj" if hasattr(attention, "qkv_proj") else _JOINT
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """As the attention module, whose output weights nobody reads."""
+        original = self.original
+        forward_pass = kwargs.get("forward_pass") or current_pass()
+        if forward_pass is None or original.config._attn_implementation != IMPLEMENTATION:
+            return original(
+                hidden_states=hidden_states,
+                position_embeddings=position_embeddings,
+                attention_mask=attention_mask,
+                **kwargs,
+            )
+        assert position_embeddings is not None
+        joint = getattr(original, self._joint_name)(hidden_states)
+        mixed = attend_joint(original, joint, self._heads, position_embeddings, self._operators, forward_pass)
+        return original.o_proj(mixed), None
+
+
+class FusedLayer(nn.Module):
+    """A layer of norm, attention, norm, MLP whose second norm adds the residual in the same pass."""
+
+    def __init__(self, layer: Any, operators: Operators) -> None:
+        super().__init__()
+        self.first_norm: FusedNorm = layer.input_layernorm
+        self.attention = layer.self_attn
+        self.second_norm: FusedNorm = layer.post_attention_layernorm
+        self.mlp = layer.mlp
+        self._operators = operators
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """As the layer."""
+        mixed, _ = self.attention(hidden_states=self.first_norm(hidden_states), **kwargs)
+        norm = self.second_norm
+        normed, states = self._operators.add_rms_norm(mixed, hidden_states, norm.weight, norm.epsilon)
+        return states + self.mlp(normed)
+
+
+class _Part(nn.Module):
+    """Some of the outputs of a joint projection, for the original module's own way."""
+
+    def __init__(self, attention: nn.Module, outputs: slice) -> None:
+        super().__init__()
+        self._attention = (attention,)  # in a tuple, or it would count as a child
+        self._outputs = outputs
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """As the projection it replaces."""
+        return getattr(self._attention[0], _JOINT)(states)[..., self._outputs]
+
+
+def join(linears: list[nn.Linear]) -> nn.Linear:
+    """One linear layer that gives the outputs of all, one after another."""
+    joint = nn.Linear(linears[0].in_features, sum(linear.out_features for linear in linears), bias=False, device="meta")
+    joint.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)
+    if any(linear.bias is not None for linear in linears):
+        biases = [
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
+            for linear in linears
+        ]
+        joint.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
+    return joint
+
+
+def add_joint_projection(attention: Any) -> None:
+    """Give an attention module the projection that FusedAttention uses, beside its own three."""
+    if not hasattr(attention, "qkv_proj"):
+        attention.add_module(_JOINT, join([attention.q_proj, attention.k_proj, attention.v_proj]))
+
+
+def drop_projections(attention: Any) -> None:
+    """Let an attention module's own projections be parts of the joint one, so that weights are held once."""
+    if hasattr(attention, "qkv_proj"):
+        return
+    start = 0
+    for name in ("q_proj", "k_proj", "v_proj"):
+        stop = start + getattr(attention, name).out_features
+        setattr(attention, name, _Part(attention, slice(start, stop)))
+        start = stop
+
+
+def drop_joint_projection(attention: Any) -> None:
+    """Undo `add_joint_projection`."""
+    if hasattr(attention, _JOINT):
+        delattr(attention, _JOINT)
+
+
+def epsilon_of(norm: Any) -> float:
+    """The number that keeps a norm from dividing by zero; transformers has two names for it."""
+    return norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
+
+
+def activation_name(function: Any) -> str | None:
+    """Which of ACTIVATIONS a function is, by what it computes."""
+    from core_engine.model.operators import ReferenceOperators
+
+    states = torch.linspace(-6, 6, 97)
+    joint = torch.cat([states, torch.ones_like(states)])
+    found = function(states)
+    for name in ACTIVATIONS:
+        if torch.allclose(ReferenceOperators().gate(joint, name), found, rtol=0, atol=1e-5):
+            return name
+    return None

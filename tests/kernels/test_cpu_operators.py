@@ -1,0 +1,135 @@
+"""Fused operators against the same in torch with float64 inputs, and the product of few rows against oneDNN's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from contrib_kernels.cpu.library import Library
+from contrib_kernels.cpu.operators import CpuOperators
+from contrib_kernels.cpu.rows import FewRows
+from core_engine.model.kv_cache import KVCache
+from core_engine.model.operators import ACTIVATIONS, JointHeads, ReferenceOperators
+from core_engine.model.packed_linear import PackedLinear, can_pack
+
+DTYPES = [torch.float32, torch.bfloat16]
+WIDTHS = [1, 7, 16, 64, 577]
+
+
+@pytest.fixture
+def operators(library: Library) -> CpuOperators:
+    return CpuOperators(library)
+
+
+def random(*sizes: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(seed)).mul_(2).to(dtype)
+
+
+def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """To half a unit in the last place of bfloat16, or a few of float32."""
+    relative = 2.0**-8 if found.dtype == torch.bfloat16 else 2e-6
+    assert found.shape == expected.shape
+    assert ((found.double() - expected).abs() <= relative * expected.abs() + 2e-6).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rows", [0, 1, 3, 200])
+def test_rms_norm(operators: CpuOperators, rows: int, width: int, dtype: torch.dtype) -> None:
+    states, weight = random(1, rows, width, dtype=dtype), random(width, seed=1)
+    exact = states.double()
+    exact = exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
+    assert_near(operators.rms_norm(states, weight, 1e-5), exact)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_add_rms_norm(operators: CpuOperators, dtype: torch.dtype) -> None:
+    states, residual, weight = random(5, 72, dtype=dtype), random(5, 72, dtype=dtype, seed=1), random(72, seed=2)
+    normed, total = operators.add_rms_norm(states, residual, weight, 1e-5)
+    assert torch.equal(total, states + residual)
+    exact = total.double()
+    assert_near(normed, exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("width", [*WIDTHS, 1536])
+def test_gate(operators: CpuOperators, width: int, activation: str, dtype: torch.dtype) -> None:
+    joint = random(1, 11, 2 * width, dtype=dtype)
+    joint[0, 0, :width] = 100.0
+    joint[0, 1, :width] = -100.0
+    left, right = joint.double().chunk(2, -1)
+    if activation == "silu":
+        exact = torch.nn.functional.silu(left) * right
+    else:
+        exact = torch.nn.functional.gelu(left, approximate="tanh" if activation == "gelu_tanh" else "none") * right
+    assert_near(operators.gate(joint, activation), exact)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("size", "rotary_size"), [(16, 16), (64, 64), (24, 8), (80, 40), (256, 256)])
+@pytest.mark.parametrize("norm", ["none", "heads", "all"])
+@pytest.mark.parametrize("num_tokens", [0, 1, 40])
+def test_rotate_and_write(
+    operators: CpuOperators, num_tokens: int, norm: str, size: int, rotary_size: int, dtype: torch.dtype
+) -> None:
+    num_heads, num_kv_heads = 6, 2
+    heads = JointHeads(num_heads, num_kv_heads, size)
+    if norm != "none":
+        spans = norm == "all"
+        widths = (num_heads * size, num_kv_heads * size) if spans else (size, size)
+        heads = JointHeads(num_heads, num_kv_heads, size, random(widths[0]), random(widths[1], seed=1), spans, 1e-6)
+    joint = random(num_tokens, (num_heads + 2 * num_kv_heads) * size, dtype=dtype, seed=2)
+    angles = random(num_tokens, rotary_size // 2, seed=3).repeat(1, 2) * 3
+    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+    slots = torch.randperm(64, generator=torch.Generator().manual_seed(4))[:num_tokens]
+    caches = [
+        KVCache(*(torch.full((num_kv_heads, 4, 16, size), math.nan, dtype=kind) for _ in range(2)))
+        for kind in (dtype, torch.float32)
+    ]
+    found = operators.rotate_and_write(joint, heads, cosines, sines, caches[0], slots)
+    expected = ReferenceOperators().rotate_and_write(
+        joint.float(), heads, cosines.float(), sines.float(), caches[1], slots
+    )
+    tolerance = 0.03 if dtype == torch.bfloat16 else 2e-5
+    for mine, theirs in ((found, expected), (caches[0].keys, caches[1].keys), (caches[0].values, caches[1].values)):
+        assert torch.equal(mine.isnan(), theirs.isnan())
+        assert ((mine.float() - theirs).nan_to_num().abs() <= tolerance * (1 + theirs.nan_to_num().abs())).all()
+
+
+@pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (14, 13), (7, 64), (576, 1536)])
+def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool) -> None:
+    if not library.has_few_rows:
+        pytest.skip("not for this instruction set")
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(inputs, outputs, bias=bias).to(torch.bfloat16).requires_grad_(False)
+    with torch.inference_mode():
+        layer = PackedLinear(linear, FewRows(library))
+        if outputs >= 64:  # oneDNN packs smaller weights in another way
+            assert (layer._few_rows is None) == (inputs % 2 == 1)
+        for rows in (0, 1, 2, 3, 4, 5):
+            states = random(1, rows, inputs, dtype=torch.bfloat16)
+            exact = states.double() @ linear.weight.double().T
+            if bias:
+                exact += linear.bias.double()
+            found = layer(states)
+            assert found.shape == (1, rows, outputs)
+            assert ((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + 1e-2).all()
+
+
+@pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
+def test_a_product_that_differs_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong:
+        name, max_rows = "wrong", 4
+
+        def product(self, packed_weight, inputs, outputs, bias):  # type: ignore[no-untyped-def]
+            return lambda states: states.new_zeros(*states.shape[:-1], outputs)
+
+    linear = torch.nn.Linear(32, 16).to(torch.bfloat16).requires_grad_(False)
+    with torch.inference_mode():
+        assert PackedLinear(linear, Wrong())._few_rows is None
+    assert "wrong differs from oneDNN's product" in caplog.text
