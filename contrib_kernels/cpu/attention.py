@@ -26,6 +26,7 @@ class _Plan:
     merges: torch.Tensor  # int32 [merges, 4]
     tables: torch.Tensor  # int32, all block tables one after another
     parts: torch.Tensor  # float32 [parts, heads, value size + 2]
+    call: AttentionCall  # filled in but for what differs from layer to layer
 
 
 class CpuAttention:
@@ -76,11 +77,13 @@ class CpuAttention:
                 num_parts += count
             tables += row.block_table
         items.sort(key=_cost, reverse=True)
-        return _Plan(
+        return _finish(
             torch.tensor(items, dtype=torch.int32),
             torch.tensor(merges, dtype=torch.int32),
             torch.tensor(tables, dtype=torch.int32),
             torch.empty(num_parts, shape.num_heads, shape.value_size + 2),
+            shape,
+            layout.block_size,
         )
 
     def write(self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layout: BatchLayout) -> None:
@@ -112,35 +115,43 @@ class CpuAttention:
         """One call for the whole batch."""
         query = query if query.stride(2) == 1 else query.contiguous()
         sinks = None if sinks is None else sinks.float().contiguous()
-        call = AttentionCall(
-            query.data_ptr(),
-            query.stride(0),
-            query.stride(1),
-            cache.keys.data_ptr(),
-            cache.values.data_ptr(),
-            cache.keys.stride(0),
-            cache.values.stride(0),
-            output.data_ptr(),
-            output.stride(0),
-            None if sinks is None else sinks.data_ptr(),
-            plan.items.data_ptr(),
-            plan.merges.data_ptr(),
-            plan.tables.data_ptr(),
-            plan.parts.data_ptr(),
-            plan.items.shape[0],
-            plan.merges.shape[0],
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.key_size,
-            shape.value_size,
-            cache.keys.shape[2],
-            shape.reach.window or 0,
-            shape.reach.chunk or 0,
-            is_bf16(shape.dtype),
-            shape.scaling,
-            shape.softcap or 0.0,
-        )
+        call = plan.call
+        call.query = query.data_ptr()
+        call.query_head_stride, call.query_token_stride = query.stride(0), query.stride(1)
+        call.keys, call.values = cache.keys.data_ptr(), cache.values.data_ptr()
+        call.key_head_stride, call.value_head_stride = cache.keys.stride(0), cache.values.stride(0)
+        call.output, call.output_token_stride = output.data_ptr(), output.stride(0)
+        call.sinks = None if sinks is None else sinks.data_ptr()
         self._library.attend(byref(call))
+
+
+def _finish(
+    items: torch.Tensor,
+    merges: torch.Tensor,
+    tables: torch.Tensor,
+    parts: torch.Tensor,
+    shape: AttentionShape,
+    block_size: int,
+) -> _Plan:
+    call = AttentionCall(
+        items=items.data_ptr(),
+        merges=merges.data_ptr(),
+        tables=tables.data_ptr(),
+        parts=parts.data_ptr(),
+        num_items=items.shape[0],
+        num_merges=merges.shape[0],
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        key_size=shape.key_size,
+        value_size=shape.value_size,
+        block_size=block_size,
+        window=shape.reach.window or 0,
+        chunk=shape.reach.chunk or 0,
+        is_bf16=is_bf16(shape.dtype),
+        scaling=shape.scaling,
+        softcap=shape.softcap or 0.0,
+    )
+    return _Plan(items, merges, tables, parts, call)
 
 
 def _spans(row: Row, shape: AttentionShape, tile_queries: int) -> list[tuple[int, int, int, int]]:

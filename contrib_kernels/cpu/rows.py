@@ -1,4 +1,4 @@
-"""FewRows: linear layers for one to four rows, straight from oneDNN's packed weight."""
+"""FewRows: linear layers for one to eight rows, straight from oneDNN's packed weight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FewRows:
     row: with so few rows the time is that of reading. The weight isn't held a second time.
     """
 
-    max_rows = 4
+    max_rows = 8
 
     def __init__(self, library: Library) -> None:
         self.name = f"{library.name}-{library.identity}"

@@ -97,10 +97,33 @@ static inline void pack_transposed(const Element* const* rows, int num_rows, int
     }
 }
 
+#if defined(__AVX512BF16__)
+// Two rows of 16-bit elements, a multiple of 32, element by element; no second row is zeros.
+static inline void interleave(const uint16_t* low, const uint16_t* high, int size, uint32_t* words) {
+    alignas(64) static const uint16_t kFirst[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i first = _mm512_load_si512(kFirst), second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    for (int i = 0; i < size; i += 32) {
+        const __m512i a = _mm512_loadu_si512(low + i);
+        const __m512i b = high ? _mm512_loadu_si512(high + i) : _mm512_setzero_si512();
+        _mm512_storeu_si512(words + i, _mm512_permutex2var_epi16(a, first, b));
+        _mm512_storeu_si512(words + i + 16, _mm512_permutex2var_epi16(a, second, b));
+    }
+}
+#endif
+
 // Rows stay rows, as many as make a word side by side: words[row / per word * columns + column].
 template <class Dot, class Element>
 static inline void pack_rows(const Element* const* rows, int num_rows, int size, int columns, uint32_t* words) {
     for (int row = 0; row < num_rows; row += Dot::kPerWord, words += columns) {
+#if defined(__AVX512BF16__)
+        if (Dot::kPerWord == 2 && size % 32 == 0) {
+            interleave(
+                reinterpret_cast<const uint16_t*>(rows[row]),
+                row + 1 < num_rows ? reinterpret_cast<const uint16_t*>(rows[row + 1]) : nullptr, size, words);
+            continue;
+        }
+#endif
         for (int i = 0; i < columns; i += kLanes) {
             const int count = size - i;
             if (Dot::kPerWord == 1) {

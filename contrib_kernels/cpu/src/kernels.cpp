@@ -61,10 +61,13 @@ void jitney_few_rows(
     const Bf16 *x = static_cast<const Bf16*>(states), *b = static_cast<const Bf16*>(bias);
     const uint32_t* w = static_cast<const uint32_t*>(weight);
     Bf16* y = static_cast<Bf16*>(out);
-    if (rows == 1) few_rows<1>(x, w, b, y, inputs, outputs);
-    if (rows == 2) few_rows<2>(x, w, b, y, inputs, outputs);
-    if (rows == 3) few_rows<3>(x, w, b, y, inputs, outputs);
-    if (rows == 4) few_rows<4>(x, w, b, y, inputs, outputs);
+    switch (rows) {
+#define ROWS(n)                                  \
+    case n:                                      \
+        return few_rows<n>(x, w, b, y, inputs, outputs);
+        ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8)
+#undef ROWS
+    }
 #else
     (void)states, (void)weight, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs;
 #endif

@@ -83,11 +83,17 @@ static inline void store_some(Element* to, Floats value, int count) {
 }
 
 static inline float sum_of(Floats value) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)value);
+#endif
     float total = 0;
     for (int i = 0; i < kLanes; i++) total += value[i];
     return total;
 }
 static inline float max_of(Floats value) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)value);
+#endif
     float largest = value[0];
     for (int i = 1; i < kLanes; i++) largest = value[i] > largest ? value[i] : largest;
     return largest;
