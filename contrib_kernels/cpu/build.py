@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from core_engine.errors import ModelError
-from core_engine.model.cache import cached_directory, digest
+from core_engine.model.cache import CacheError, cached_directory, digest
 from core_engine.model.devices import describe
 
 _log = logging.getLogger("jitney.kernels")
@@ -88,7 +87,7 @@ def build(variant: Variant | None = None) -> Build:
 
     try:
         directory = cached_directory(f"cpu-{variant.name}-{identity}", compile_into, section="kernels")
-    except ModelError as error:  # no cache that can be written: build for this process alone
+    except CacheError as error:  # no cache that can be written: build for this process alone
         _log.warning("%s; building the kernels anew at every start", error)
         directory = Path(tempfile.mkdtemp(prefix="jitney-kernels-"))
         compile_into(directory)

@@ -18,6 +18,10 @@ from core_engine.errors import ModelError
 _log = logging.getLogger("jitney.model")
 
 
+class CacheError(ModelError):
+    """The cache can't be written."""
+
+
 def cache_root() -> Path:
     """The user's cache directory for Jitney: `$XDG_CACHE_HOME/jitney`, by default `~/.cache/jitney`."""
     return user_cache_path("jitney")
@@ -39,14 +43,14 @@ def cached_directory(name: str, build: Callable[[Path], None], section: str = "m
 
     `build` works in a directory beside it that is renamed at the end, so what is found is whole
     even if a build was interrupted; of several processes one builds and the others wait. Raises
-    ModelError where the cache can't be written, and whatever `build` raises.
+    CacheError where the cache can't be written, and whatever `build` raises.
     """
     target = cache_root() / section / name
     if not target.is_dir():
         try:
             _build_once(target, build)
         except OSError as error:
-            raise ModelError(
+            raise CacheError(
                 f"{name} can't be put into the cache, {target.parent}: {error}; make room or make it writable, or "
                 "name another place by XDG_CACHE_HOME"
             ) from error

@@ -72,6 +72,6 @@ def test_every_example_is_listed() -> None:
 def test_the_readme_names_options_that_exist() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", README)) - {"--help"}
     parameters = [*serve.params, *(parameter for command in bench.commands.values() for parameter in command.params)]
-    existing = {option for parameter in parameters for option in parameter.opts}
+    existing = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
     assert named, "the README names no option"
     assert named <= existing
