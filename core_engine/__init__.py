@@ -44,7 +44,7 @@ from core_engine.messages import (
     TokenLogprobs,
 )
 from core_engine.prompt_logprobs import PromptLogprobs
-from core_engine.request import FinishReason, Grammar, GrammarKind, Request, SamplingParams
+from core_engine.request import FinishReason, Grammar, GrammarKind, Kind, Request, SamplingParams
 from core_engine.selection import available_policies
 from core_engine.service import EngineClient, Patience, Ticket
 
@@ -76,6 +76,7 @@ __all__ = [
     "IterationStats",
     "JitneyError",
     "KeyConfig",
+    "Kind",
     "ModelError",
     "ModelPrepared",
     "MonotonicClock",

@@ -91,8 +91,7 @@ class Budget:
                 self._taken[sequence_id] = 1
                 self.tokens_left -= 1
                 return 1
-        if type(num_tokens) is not int:
-            raise TypeError(f"take {num_tokens!r:.40} tokens of sequence {sequence_id}: not an int")
+        num_tokens, whole = _wish(sequence, num_tokens, whole)
         starts = sequence.status is Status.WAITING and not taken
         if sequence.status is Status.FINISHED or (starts and not self._may_start(sequence)):
             return 0
@@ -299,3 +298,16 @@ class Budget:
         if starts:
             self.sequences_left -= 1
             self.starts_left -= 1
+
+
+def _wish(sequence: SequenceView, num_tokens: int, whole: bool) -> tuple[int, bool]:
+    """How many tokens are really asked for, and whether all or nothing.
+
+    A text to embed goes as a whole: its tokens may look at those behind them, so no part can be
+    computed before the rest.
+    """
+    if type(num_tokens) is not int:
+        raise TypeError(f"take {num_tokens!r:.40} tokens of sequence {sequence.id}: not an int")
+    if sequence.kind == "embed" and num_tokens > 0:
+        return sequence.num_tokens, True
+    return num_tokens, whole

@@ -68,11 +68,10 @@ class Commit:
                 for piece in told
             ]
         now = self._state.clock.now()
-        logprobs = result.logprobs or [None] * len(batch.sample_rows)
-        sequences, failed = batch.sequences, result.failed_rows
-        for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
-            if row not in failed:
-                self._append(sequences[row], token_id, logprob, now)
+        if result.embeddings:
+            self._take_embeddings(batch, result, now)
+        else:
+            self._take_tokens(batch, result, now)
         for row, reason in result.failed_rows.items():
             self.fail(batch.sequences[row], reason)
         self._state.running_changed()  # again: policies that hear of an end may have looked in between
@@ -113,6 +112,23 @@ class Commit:
             reason=reason,
         )
         self._panel.tell("on_request_finished", request, outcome, self._state)
+
+    def _take_tokens(self, batch: Batch, result: BatchResult, now: float) -> None:
+        logprobs = result.logprobs or [None] * len(batch.sample_rows)
+        sequences, failed = batch.sequences, result.failed_rows
+        for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
+            if row not in failed:
+                self._append(sequences[row], token_id, logprob, now)
+
+    def _take_embeddings(self, batch: Batch, result: BatchResult, now: float) -> None:
+        for row, embedding in zip(batch.sample_rows, result.embeddings, strict=True):
+            if row not in result.failed_rows:
+                sequence = batch.sequences[row]
+                sequence.first_token_seconds = now
+                self._outbox.outputs.append(
+                    SequenceOutput(sequence.request_id, 0, [], finish_reason="stop", embedding=embedding)
+                )
+                self._finish(sequence, "stop")
 
     def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None, now: float) -> None:
         timing: FirstTokenTiming | None = None
@@ -163,7 +179,7 @@ class Commit:
         self.finished[sequence.id] = reason
         request_state = self._state.requests[sequence.request_id]
         request_state.num_unfinished -= 1
-        if reason in ("stop", "length") and sequence.max_tokens:
+        if reason in ("stop", "length") and sequence.max_tokens and sequence.kind == "generate":
             self._state.predictor.learn(sequence.tenant, sequence.num_prompt_tokens, sequence.num_output_tokens)
         if request_state.num_unfinished == 0:
             del self._state.requests[sequence.request_id]

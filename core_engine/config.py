@@ -9,6 +9,7 @@ import msgspec
 
 from core_engine.errors import ConfigurationError
 from core_engine.objectives import Objective
+from core_engine.request import Kind
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -26,6 +27,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = "smollm2"  # a directory, a .gguf file, a hub id, or the embedded default
     served_model_name: str | None = None  # the name clients use; default: the model's own
+    task: Kind = "generate"  # what the model is for: text, or embeddings of texts
     executor: ExecutorName = "transformers"
     dtype: Dtype = "auto"  # auto: bfloat16 where the device computes in it, else float32
     device: Device = "auto"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import msgspec
+
 from core_engine.binding import Binding
 from core_engine.clock import Clock, MonotonicClock
 from core_engine.commit import Commit, Outbox
@@ -59,11 +61,13 @@ class Engine:
 
         Raises ConfigurationError for policies that don't exist, don't fit the hooks or have wrong options.
         """
+        spec = executor.spec
+        if spec.kind == "embed":  # a text is embedded in one iteration, so that the longest must fit in one
+            config = msgspec.structs.replace(config, token_limit=max(config.token_limit, spec.max_model_len))
         self.config = config
         self.epoch = 0
         self._executor = executor
         self._clock = clock or MonotonicClock()
-        spec = executor.spec
         seed = config.drawn_seed()
         chosen = build_policies(config.policies, seed) if policies is None else list(policies)
         self._panel = Panel(

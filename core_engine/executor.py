@@ -9,7 +9,7 @@ import msgspec
 
 from core_engine.messages import TokenLogprobs
 from core_engine.prompt_logprobs import PromptLogprobs
-from core_engine.request import Sequence
+from core_engine.request import Kind, Sequence
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     row_flops: float = 1.0  # of all linear layers for one token; weights of the exact compute share
     attention_flops: float = 0.0  # for one query against one key, over all layers
     max_lone_prompt_tokens: int | None = None  # longest prompt that may run whole; None: no bound
+    kind: Kind = "generate"  # of the requests that it serves
+    embedding_size: int = 0
+    matryoshka_sizes: tuple[int, ...] = ()  # to which an embedding may be cut
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class BatchResult:
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)  # empty: nobody asked
     failed_rows: dict[int, str] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[PromptLogprobs]] = field(default_factory=dict)
+    embeddings: list[bytes] = field(default_factory=list)  # of an embedding model: little-endian float32
 
 
 class Executor(Protocol):

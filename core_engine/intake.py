@@ -83,7 +83,7 @@ class Intake:
         state, spec, prompt = self._state, self._state.spec, request.prompt_token_ids
         if request.model != spec.name:
             raise InvalidRequest(f"the model {request.model!r} is not served here", "model_not_found", "model")
-        if request.kind != "generate":
+        if request.kind != spec.kind:
             raise InvalidRequest(
                 f"the model {spec.name!r} does not serve {request.kind!r}", "unsupported_kind", "model"
             )
@@ -95,6 +95,8 @@ class Intake:
             raise InvalidRequest(
                 f"the prompt has a token id outside 0 to {spec.vocab_size - 1}", "invalid_token_id", "prompt"
             )
+        if request.kind == "embed":
+            return self._fit_input(request)
         wanted = request.sampling.max_tokens
         least = 0 if wanted == 0 else 1
         room = min(spec.max_model_len, state.num_blocks * state.block_size) - len(prompt)
@@ -117,6 +119,19 @@ class Intake:
             wanted = state.config.default_max_tokens or room
         return max(least, min(wanted, room))
 
+    def _fit_input(self, request: Request) -> int:
+        """The same for a text to embed: it needs no room for output, but a single iteration for all of it."""
+        longest = min(self._state.spec.max_model_len, (self._state.num_blocks - 1) * self._state.block_size)
+        if len(request.prompt_token_ids) > longest:
+            raise InvalidRequest(
+                f"the input has {len(request.prompt_token_ids)} tokens; at most {longest} fit",
+                "context_length_exceeded",
+                "input",
+            )
+        if request.n != 1:
+            raise InvalidRequest("a text has one embedding: n must be 1", "invalid_n", "n")
+        return 1
+
     def _runs_whole_prompts(self) -> bool:
         planner = self._panel.first("plan_iteration")
         return planner is not None and bool(getattr(planner.instance, "whole_prompts", False))
@@ -128,7 +143,7 @@ class Intake:
             "predict_output_tokens", answers.clamped(1, most), request, state
         ) or state.predictor.predict(request.tenant, len(request.prompt_token_ids), most)
         hashes: tuple[bytes, ...] = ()
-        if state.pool.remembers:
+        if state.pool.remembers and request.kind == "generate":  # an embedding leaves nothing to find again
             salt = f"{len(request.tenant)}:{request.tenant}{request.cache_salt}"
             hashes = chain_block_hashes(request.prompt_token_ids, state.block_size, salt)
         sequences = [

@@ -12,7 +12,7 @@ import msgspec
 
 from core_engine.config import EngineConfig
 from core_engine.prompt_logprobs import PromptLogprobs
-from core_engine.request import FinishReason, Request
+from core_engine.request import FinishReason, Kind, Request
 
 
 class Submit(msgspec.Struct, tag="submit", frozen=True):
@@ -165,6 +165,7 @@ class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
     num_cached_tokens: int = 0
     prompt_logprobs: list[PromptLogprobs] = []
     timing: FirstTokenTiming | None = None
+    embedding: bytes | None = None  # instead of tokens, of a request to embed: little-endian float32
 
 
 class Accepted(msgspec.Struct, array_like=True, frozen=True):
@@ -280,6 +281,9 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     kv_bytes_per_token: int
     eos_token_ids: tuple[int, ...]
+    kind: Kind = "generate"  # of the requests that it serves
+    embedding_size: int = 0
+    matryoshka_sizes: tuple[int, ...] = ()  # to which an embedding may be cut
     policies: dict[str, list[str]] = {}  # by hook, in the order they are asked
     policy_version: int = 1
     phases: dict[str, float] = {}  # seconds of each phase of the start

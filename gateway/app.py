@@ -19,6 +19,7 @@ from gateway.loading import ModelLoader
 from gateway.routes.admin import admin_routes
 from gateway.routes.admin_models import admin_model_routes
 from gateway.routes.batches import batch_routes
+from gateway.routes.embeddings import embedding_routes
 from gateway.routes.files import file_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
@@ -40,6 +41,7 @@ class GatewayPlugin(InitPluginProtocol):
         gateway = self._gateway
         app_config.route_handlers += [
             *generation_routes(gateway),
+            *embedding_routes(gateway),
             *model_routes(gateway),
             *token_routes(gateway),
             *file_routes(gateway, self._batches),

@@ -43,13 +43,14 @@ class Deployment:
     """The models named at start, and the options that they share with all that are loaded later.
 
     `options` has fields of EngineConfig and Parsers for all models, `models`, a table for each, which wins over them,
-    and `aliases` (from alias to name). Raises ConfigurationError, and msgspec.ValidationError for a shared
-    option out of range.
+    `embedding_models`, tables of more, and `aliases` (from alias to name). Raises ConfigurationError, and
+    msgspec.ValidationError for a shared option out of range.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         shared = dict(options)
         tables = msgspec.convert(shared.pop("models", None), list[dict[str, Any]] | None)
+        embedding_tables = shared.pop("embedding_models", ())
         aliases = msgspec.convert(shared.pop("aliases", {}), dict[ModelName, ModelName])
         self._parsers = {name: shared.pop(name) for name in PARSERS if name in shared}
         msgspec.convert(self._parsers, Parsers)
@@ -62,8 +63,9 @@ class Deployment:
             raise ConfigurationError("served_model_name names a single model: write --model NAME=MODEL for several")
         if name is not None:
             tables = [{"name": name} | tables[0]]
+        tables = [*tables, *({"task": "embed"} | table for table in embedding_tables)]
         self._shared = shared
-        num_sharers = sum(not _MEMORY & table.keys() for table in tables)
+        num_sharers = sum(map(_shares_memory, tables))
         self.models = _with_aliases([self.model(table, num_sharers) for table in tables], aliases)
 
     def model(self, table: Mapping[str, Any], num_sharers: int) -> ModelSettings:
@@ -85,9 +87,14 @@ class Deployment:
             raise ConfigurationError(f"model {table.get('name') or table.get('model')}: {error}") from error
         name = name or model_name(config)
         config = msgspec.structs.replace(
-            config, served_model_name=name, memory_sharers=1 if _MEMORY & table.keys() else num_sharers
+            config, served_model_name=name, memory_sharers=num_sharers if _shares_memory(table) else 1
         )
         return ModelSettings(name=name, config=config, parsers=parsers, aliases=aliases)
+
+
+def _shares_memory(table: Mapping[str, Any]) -> bool:
+    """Whether the model takes a part of what is there; one for embeddings keeps nothing of a text."""
+    return table.get("task") != "embed" and not _MEMORY & table.keys()
 
 
 def check_names(options: Iterable[str], known: Sequence[str], of: str) -> None:

@@ -68,7 +68,7 @@ def rendered(
 
 def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[int]]:
     """Tokenise every prompt; raises a 400 where one can't be served or they are too many."""
-    prompts = separate_prompts(body.prompt)
+    prompts = separate_prompts(body.prompt, "prompt")
     if len(prompts) > MAX_PROMPTS:
         raise invalid(f"There are {len(prompts)} prompts; at most {MAX_PROMPTS} fit in a request.", param="prompt")
     add_special_tokens = body.add_special_tokens is not False
@@ -84,8 +84,8 @@ def completion_prompts(body: CompletionRequest, serving: Serving) -> list[list[i
     return result
 
 
-def separate_prompts(prompt: str | list[str | int | list[int]]) -> list[str] | list[list[int]]:
-    """The prompts one by one, of which a list of token ids is a single one. Raises a 400 for a mixture."""
+def separate_prompts(prompt: str | list[str | int | list[int]], param: str) -> list[str] | list[list[int]]:
+    """The prompts of a field one by one, of which a list of token ids is a single one. Raises a 400 for a mixture."""
     if isinstance(prompt, str):
         return [prompt]
     strings = [item for item in prompt if isinstance(item, str)]
@@ -97,8 +97,8 @@ def separate_prompts(prompt: str | list[str | int | list[int]]) -> list[str] | l
         return [token_ids]
     if len(lists) == len(prompt):
         return lists
-    message = "'prompt' mixes kinds: give a string, strings, token ids, or lists of token ids."
-    raise invalid(message, param="prompt")
+    message = f"'{param}' mixes kinds: give a string, strings, token ids, or lists of token ids."
+    raise invalid(message, param=param)
 
 
 def _fitting(

@@ -77,6 +77,7 @@ class ServedModel:
         self.names = (settings.name, *settings.aliases)  # that clients may call it by
         self._parsers = settings.parsers
         self.source = settings.config.model
+        self.kind = settings.config.task
         self.client = client
         self.text_model = text_model
         self.activity = Activity()
@@ -109,16 +110,12 @@ class ServedModel:
         directory = await self.client.wait_prepared()
         self.text_model = await asyncio.to_thread(load_text_model, directory)
         info = await self.client.wait_ready()
-        logger.info(
-            "ready: %s (%s, %s on %s), context of %d tokens, %d KV blocks of %d tokens",
-            info.model,
-            info.architecture,
-            info.dtype,
-            info.device,
-            info.max_model_len,
-            info.num_blocks,
-            info.block_size,
+        what = (
+            f"embeddings of {info.embedding_size} numbers, texts of {info.max_model_len} tokens"
+            if info.kind == "embed"
+            else f"context of {info.max_model_len} tokens, {info.num_blocks} KV blocks of {info.block_size} tokens"
         )
+        logger.info("ready: %s (%s, %s on %s), %s", info.model, info.architecture, info.dtype, info.device, what)
         policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
         logger.info("policies: %s", policies)
         if info.phases:

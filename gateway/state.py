@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from core_engine import Callers
-from gateway.errors import ApiError
+from core_engine import Callers, Kind
+from gateway.errors import ApiError, invalid
 from gateway.served_model import ServedModel, Serving, unavailable
 from gateway.settings import GatewaySettings
 from gateway.telemetry import Telemetry
 from gateway.workers import TextWorkers
 
 _MAX_NAMES_SHOWN = 8
+_MISSING: dict[Kind, str] = {
+    "generate": "this server has no model for text",
+    "embed": "this server has no embedding model, which --embedding-model would add",
+}
 
 
 class Gateway:
@@ -91,8 +95,17 @@ class Gateway:
         message = f"The model '{(name or '')[:100]}' does not exist. This server has {known or 'none'}."
         raise ApiError(404, message, param="model", code="model_not_found")
 
-    def serving(self, name: str | None = None) -> Serving:
-        """That model, ready for requests; raises a 503 that says why it isn't."""
+    def serving(self, name: str | None = None, kind: Kind | None = "generate") -> Serving:
+        """That model, ready for requests of a kind, or of any; raises a 400 where it isn't for that, a 503 for now."""
         if self.draining:
             raise unavailable("draining")
-        return self.model(name).serving()
+        model = self.model(name)
+        if kind is not None and model.kind != kind:
+            raise self._wrong_kind(model, kind)
+        return model.serving()
+
+    def _wrong_kind(self, model: ServedModel, kind: Kind) -> ApiError:
+        use = "gives embeddings, not text" if kind == "generate" else "gives text, not embeddings"
+        others = [f"'{other.name}'" for other in self.models if other.kind == kind][:_MAX_NAMES_SHOWN]
+        instead = f"use {' or '.join(others)}" if others else _MISSING[kind]
+        return invalid(f"The model '{model.name}' {use}; {instead}.", param="model", code="model_not_supported")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import time
 from pathlib import Path
 from typing import Annotated
@@ -87,13 +89,7 @@ class SimulatedExecutor:
         """Verify the batch and start its time."""
         if self._model.verify:
             self._memory.execute(batch)
-        token_ids = [self._next_token(batch.sequences[row]) for row in batch.sample_rows]
-        return _Pass(
-            result=BatchResult(
-                token_ids, self._logprobs(batch, token_ids), prompt_logprobs=self._prompt_logprobs(batch)
-            ),
-            ready_seconds=self._clock.now() + self._model.seconds(batch),
-        )
+        return _Pass(result=self._result(batch), ready_seconds=self._clock.now() + self._model.seconds(batch))
 
     def collect(self, handle: object) -> BatchResult:
         """Let the pass's time go by."""
@@ -105,6 +101,18 @@ class SimulatedExecutor:
             else:
                 time.sleep(remaining)
         return handle.result
+
+    def _result(self, batch: Batch) -> BatchResult:
+        if self._spec.kind == "embed":
+            return BatchResult([], embeddings=[self._embedding(batch.sequences[row]) for row in batch.sample_rows])
+        token_ids = [self._next_token(batch.sequences[row]) for row in batch.sample_rows]
+        return BatchResult(token_ids, self._logprobs(batch, token_ids), prompt_logprobs=self._prompt_logprobs(batch))
+
+    def _embedding(self, sequence: Sequence) -> bytes:
+        """A vector of length 1 by a hash of all tokens."""
+        draws = [_hash(*sequence.token_ids, place) / 2**63 - 1 for place in range(self._spec.embedding_size)]
+        length = math.hypot(*draws)
+        return struct.pack(f"<{len(draws)}f", *(draw / length for draw in draws))
 
     def _next_token(self, sequence: Sequence) -> int:
         greedy = sequence.sampling.temperature == 0
@@ -160,6 +168,7 @@ class _Description(msgspec.Struct, frozen=True):
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     eos_token_id: int | list[int] | None = None
+    matryoshka_dimensions: tuple[int, ...] = ()
     simulated: SimulatedModel = SimulatedModel()
 
 
@@ -199,6 +208,9 @@ def _spec(config: EngineConfig, name: str, description: _Description) -> ModelSp
         block_size=config.block_size,
         kv_bytes_per_token=bytes_per_token,
         eos_token_ids=tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
+        kind=config.task,
+        embedding_size=description.hidden_size if config.task == "embed" else 0,
+        matryoshka_sizes=description.matryoshka_dimensions if config.task == "embed" else (),
     )
 
 

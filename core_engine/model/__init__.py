@@ -30,6 +30,10 @@ def load_executor(
 
     `report` hears the seconds of each phase: import, load, kv, probe, warm-up. Raises ModelError.
     """
+    if config.task == "embed":
+        from core_engine.model.embedding import start_embedding
+
+        return start_embedding(config, directory, report)
     from core_engine.model.start import start
 
     return start(config, directory, report)

@@ -38,6 +38,14 @@ def _profiles() -> str:
     metavar="[NAME=]MODEL",
     help="A directory, a .gguf file, a hub id or `smollm2`, the default; repeatable.",
 )
+@click.option(
+    "--embedding-model",
+    "embedding_models",
+    type=NamedModel(),
+    multiple=True,
+    metavar="[NAME=]MODEL",
+    help="A directory or hub id of sentence-transformers, for /v1/embeddings; repeatable.",
+)
 @click.option("--served-model-name", help="The name clients use for a single model; default: the model's own.")
 @click.option(
     "--alias", "aliases", type=Alias(), multiple=True, metavar="ALIAS=NAME", help="Another name of a model; repeatable."

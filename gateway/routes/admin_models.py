@@ -9,6 +9,7 @@ from litestar import Request, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
+from core_engine import Kind
 from gateway.body import read_json
 from gateway.loading import ModelLoader
 from gateway.responses import json_response
@@ -22,6 +23,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     aliases: list[str]
     model: str  # what it was loaded from
+    task: Kind
     state: str
     failure: str | None
     engine_pid: int | None
@@ -77,6 +79,7 @@ def _report(model: ServedModel) -> ModelReport:
         name=model.name,
         aliases=list(model.names[1:]),
         model=model.source,
+        task=model.kind,
         state=model.state,
         failure=model.client.failure,
         engine_pid=model.client.engine_pid,

@@ -31,7 +31,7 @@ def model_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
     async def retrieve_model(request: Request[Any, Any, Any]) -> ASGIResponse:
         gateway.require_open()
         name = str(request.path_params["model_id"]).removeprefix("/")
-        info = gateway.serving(name).info
+        info = gateway.serving(name, None).info
         return json_response(_card(gateway.model(name), info, name))
 
     return [list_models, retrieve_model]

@@ -28,7 +28,7 @@ def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
         gateway.require_open()
         body = await read_json(gateway, request, tokenize_decoder)
-        serving = gateway.serving(body.model)
+        serving = gateway.serving(body.model, None)
         tokens = await gateway.workers.run(lambda: _tokens(body, serving))
         return json_response(TokenizeAnswer(tokens=tokens, count=len(tokens), max_model_len=serving.info.max_model_len))
 
@@ -36,7 +36,7 @@ def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIResponse:
         gateway.require_open()
         body = await read_json(gateway, request, detokenize_decoder)
-        serving = gateway.serving(body.model)
+        serving = gateway.serving(body.model, None)
         check_token_ids(body.tokens, "tokens", serving.text_model.vocab_size)
         text = await gateway.workers.run(lambda: serving.text_model.decode(body.tokens, skip_special_tokens=False))
         return json_response(DetokenizeAnswer(prompt=text))

@@ -48,7 +48,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_every_engine_option_can_be_given() -> None:
     options = {parameter.name for parameter in serve.params}
-    given_otherwise = {"model", "objectives", "memory_sharers", "tenant_weights"}
+    given_otherwise = {"model", "task", "objectives", "memory_sharers", "tenant_weights"}
     assert set(EngineConfig.__struct_fields__) - given_otherwise <= options
 
 
