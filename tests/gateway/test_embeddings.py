@@ -182,3 +182,17 @@ def leave_early(server: ServerProcess) -> None:
             json={"model": "embed", "input": ["x " * 200] * 2000},
             timeout=httpx.Timeout(30, read=0.05),
         )
+
+
+def test_telemetry_counts_embeddings_by_model_and_error(client: httpx.Client) -> None:
+    def count(labels: str) -> float:
+        lines = client.get("/metrics").text.splitlines()
+        found = [line for line in lines if line.startswith("gen_ai_server_request_duration_seconds_count{")]
+        wanted = [line for line in found if 'operation_name="embeddings"' in line and labels in line]
+        return sum(float(line.rpartition(" ")[2]) for line in wanted)
+
+    good, bad = 'request_model="embed"', 'error_type="context_length_exceeded"'
+    before = count(good), count(bad)
+    embed(client, ["x", "y"])
+    embed(client, [[5] * 601])
+    assert (count(good), count(bad)) == (before[0] + 2, before[1] + 1)
