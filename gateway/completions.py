@@ -84,7 +84,7 @@ class CompletionOperation:
         surrounds = self.fields.add_special_tokens is not False
         return [
             echoed_prompt(serving.text_model, token_ids, is_surrounded=surrounds and isinstance(given, str))
-            for token_ids, given in zip(prompts, separate_prompts(self.fields.prompt), strict=True)
+            for token_ids, given in zip(prompts, separate_prompts(self.fields.prompt, "prompt"), strict=True)
         ]
 
     def writer(self, plan: GenerationPlan, serving: Serving) -> CompletionWriter:
