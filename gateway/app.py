@@ -16,6 +16,7 @@ from gateway.batches.service import Batches
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
 from gateway.loading import ModelLoader
+from gateway.responses_api.service import Responses
 from gateway.routes.admin import admin_routes
 from gateway.routes.admin_models import admin_model_routes
 from gateway.routes.batches import batch_routes
@@ -24,6 +25,7 @@ from gateway.routes.files import file_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
 from gateway.routes.models import model_routes
+from gateway.routes.responses import response_routes
 from gateway.routes.tokens import token_routes
 from gateway.state import Gateway
 
@@ -31,9 +33,10 @@ from gateway.state import Gateway
 class GatewayPlugin(InitPluginProtocol):
     """Everything that makes a Litestar application ours."""
 
-    def __init__(self, gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> None:
+    def __init__(self, gateway: Gateway, loader: ModelLoader, responses: Responses, batches: Batches | None) -> None:
         self._gateway = gateway
         self._loader = loader
+        self._responses = responses
         self._batches = batches
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
@@ -42,6 +45,7 @@ class GatewayPlugin(InitPluginProtocol):
         app_config.route_handlers += [
             *generation_routes(gateway),
             *embedding_routes(gateway),
+            *response_routes(gateway, self._responses),
             *model_routes(gateway),
             *token_routes(gateway),
             *file_routes(gateway, self._batches),
@@ -59,7 +63,7 @@ class GatewayPlugin(InitPluginProtocol):
         return [*admin_routes(self._gateway), *admin_model_routes(self._gateway, self._loader)]
 
 
-def build_app(gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> ASGIApp:
+def build_app(gateway: Gateway, loader: ModelLoader, responses: Responses, batches: Batches | None) -> ASGIApp:
     """The whole application, to be served by any ASGI server; without `batches`, files and batches are a 503."""
     settings = gateway.settings
     open_paths = KEYLESS_PATHS | ({"/metrics"} if settings.public_metrics else set())
@@ -68,7 +72,7 @@ def build_app(gateway: Gateway, loader: ModelLoader, batches: Batches | None) ->
         admin_key=settings.admin_key,
         keyless_paths=open_paths,
     )
-    return Edge(Litestar(plugins=[GatewayPlugin(gateway, loader, batches)]), settings, keys)
+    return Edge(Litestar(plugins=[GatewayPlugin(gateway, loader, responses, batches)]), settings, keys)
 
 
 def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -12,7 +12,7 @@ from gateway.choice import Piece, join_pieces
 from gateway.deltas import AnswerDelta, ArgumentsDelta, CallStart, ReasoningDelta, TextDelta, said
 from gateway.generation import GenerationPlan
 from gateway.logprobs import LogprobWriter, prompt_logprobs
-from gateway.operation import wants_usage
+from gateway.operation import ChunkWriter, wants_usage
 from gateway.protocol.chat import (
     AnswerMessage,
     CallDelta,
@@ -32,13 +32,13 @@ from gateway.protocol.usage import Usage
 from gateway.served_model import Serving
 
 
-class ChatWriter:
+class ChatWriter(ChunkWriter):
     """Writes one answer; see Writer."""
 
     def __init__(self, fields: ChatRequest, plan: GenerationPlan, serving: Serving) -> None:
-        self._plan = plan
+        super().__init__(plan, with_usage=wants_usage(fields))
         self._created = int(time.time())
-        self._usage: UnsetType | None = None if wants_usage(fields) else UNSET
+        self._usage: UnsetType | None = None if self._with_usage else UNSET
         self._with_token_ids = bool(fields.return_token_ids)
         self._logprobs = (
             LogprobWriter(serving.text_model, fields.top_logprobs or 0, skip_special_tokens=plan.skip_special_tokens)
@@ -71,7 +71,7 @@ class ChatWriter:
             ChatChunk(id=self._plan.id, created=self._created, model=self._plan.model, choices=[], usage=usage)
         )
 
-    def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
+    def whole(self, pieces: list[Piece], usage: Usage) -> bytes:
         """The whole answer."""
         samples = join_pieces(pieces)
         choices = [self._choice(whole) for _, whole in sorted(samples.items())]

@@ -14,7 +14,7 @@ from gateway.echo import EchoedPrompt, check_repeated, echoed_prompt, prompt_ent
 from gateway.errors import invalid
 from gateway.generation import GenerationPlan
 from gateway.logprobs import LEAST, LogprobWriter, finite, prompt_logprobs
-from gateway.operation import new_id, wants_usage
+from gateway.operation import ChunkWriter, new_id, wants_usage
 from gateway.prompts import completion_prompts, separate_prompts
 from gateway.protocol.completions import Completion, CompletionChoice, CompletionRequest
 from gateway.protocol.fields import PromptTokenLogprobs
@@ -92,14 +92,14 @@ class CompletionOperation:
         return CompletionWriter(self.fields, plan, serving)
 
 
-class CompletionWriter:
+class CompletionWriter(ChunkWriter):
     """Writes one answer; see Writer. Choices are numbered `prompt * n + j`."""
 
     def __init__(self, fields: CompletionRequest, plan: GenerationPlan, serving: Serving) -> None:
-        self._plan = plan
+        super().__init__(plan, with_usage=wants_usage(fields))
         self._num_choices = fields.n or 1
         self._created = int(time.time())
-        self._usage: UnsetType | None = None if wants_usage(fields) else UNSET
+        self._usage: UnsetType | None = None if self._with_usage else UNSET
         self._with_token_ids = bool(fields.return_token_ids)
         self._logprobs = (
             LogprobWriter(serving.text_model, fields.logprobs, skip_special_tokens=plan.skip_special_tokens)
@@ -120,7 +120,7 @@ class CompletionWriter:
         """A chunk without choices."""
         return self._encode([], usage)
 
-    def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
+    def whole(self, pieces: list[Piece], usage: Usage) -> bytes:
         """The whole answer, with the best samples of each prompt."""
         samples = join_pieces(pieces)
         choices = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Mapping
 
 import msgspec
 from litestar.exceptions import HTTPException
@@ -97,6 +98,14 @@ class ClientDisconnected(Exception):
 def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
     """A 400 for a field that has the wrong type, range or company."""
     return ApiError(400, message, param=param, code=code)
+
+
+def in_other_words(error: ApiError, names: Mapping[str, str]) -> ApiError:
+    """The error for a client who knows fields by other names, given by ours."""
+    message, param = str(error), error.param
+    for ours, theirs in names.items():
+        message = message.replace(f"'{ours}'", f"'{theirs}'")
+    return ApiError(error.status, message, param=None if param is None else names.get(param, param), code=error.code)
 
 
 def limit_headers(limits: dict[str, str]) -> dict[str, str]:

@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
+import abc
+import asyncio
 import uuid
 from collections.abc import Iterable
 from typing import Protocol
 
 from gateway.choice import Piece
+from gateway.errors import ApiError
 from gateway.generation import GenerationPlan
 from gateway.protocol.fields import GenerationFields
 from gateway.protocol.usage import Usage
 from gateway.served_model import Serving
+from gateway.stream import DONE, frame
 
 
 class Writer(Protocol):
-    """Writes one answer as JSON, whole or in chunks."""
+    """Writes one answer, as JSON or as the frames of a stream."""
 
-    def chunks(self, piece: Piece) -> Iterable[bytes]:
+    def opening(self) -> bytes:
+        """Frames that come before the first piece."""
+        ...
+
+    def frames(self, piece: Piece) -> bytes:
         """What a piece adds to the stream."""
         ...
 
-    def usage_chunk(self, usage: Usage) -> bytes:
-        """The last chunk of a stream that was asked for usage."""
+    async def closing(self, usage: Usage) -> bytes:
+        """Frames that end a stream well."""
         ...
 
-    def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
+    def failure(self, error: ApiError) -> bytes:
+        """Frames that end a stream that has begun and can't go on."""
+        ...
+
+    async def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
         """The whole answer out of all pieces."""
         ...
+
+
+class ChunkWriter(abc.ABC):
+    """A writer of chunks that are alike, the last of usage if the request wants it, and [DONE]."""
+
+    def __init__(self, plan: GenerationPlan, *, with_usage: bool) -> None:
+        self._plan = plan
+        self._with_usage = with_usage
+
+    @abc.abstractmethod
+    def chunks(self, piece: Piece) -> Iterable[bytes]:
+        """What a piece adds to the stream."""
+
+    @abc.abstractmethod
+    def usage_chunk(self, usage: Usage) -> bytes:
+        """The chunk of usage."""
+
+    @abc.abstractmethod
+    def whole(self, pieces: list[Piece], usage: Usage) -> bytes:
+        """The whole answer out of all pieces."""
+
+    def opening(self) -> bytes:
+        """Nothing: the first chunk comes with the first piece."""
+        return b""
+
+    def frames(self, piece: Piece) -> bytes:
+        """A frame for each chunk."""
+        return b"".join(map(frame, self.chunks(piece)))
+
+    async def closing(self, usage: Usage) -> bytes:
+        """Usage and [DONE]."""
+        return (frame(self.usage_chunk(usage)) if self._with_usage else b"") + DONE
+
+    def failure(self, error: ApiError) -> bytes:
+        """The error in its envelope, without [DONE]."""
+        return frame(error.body())
+
+    async def answer(self, pieces: list[Piece], usage: Usage) -> bytes:
+        """The whole answer; with log-probabilities of the prompt it is megabytes, and left to a thread."""
+        if self._plan.sampling.prompt_logprobs is None:
+            return self.whole(pieces, usage)
+        return await asyncio.to_thread(self.whole, pieces, usage)
 
 
 class Operation(Protocol):

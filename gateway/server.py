@@ -10,13 +10,15 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
+from litestar.types import ASGIApp
 
 from core_engine import Callers, ConfigurationError, EngineClient, EngineUnavailable, ModelError
 from gateway.app import build_app
-from gateway.batches.service import Batches, open_batches
+from gateway.batches.service import open_batches
 from gateway.cors import is_loopback_host
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
+from gateway.responses_api.service import open_responses
 from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
@@ -33,7 +35,7 @@ FLUSH_SECONDS = 5
 async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
     """Serve until a signal or a failure at start; returns the exit status.
 
-    Raises ConfigurationError where the address can't be had, before anything is started.
+    Raises ConfigurationError where the address can't be had or data can't be kept, before anything is started.
     """
     first = deployment.models[0].config
     async with contextlib.AsyncExitStack() as cleanup:
@@ -44,10 +46,13 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
         # Callers are identified before it is known which model they want: by the policies of the first.
         gateway = Gateway(settings, telemetry, Callers(first.policies, settings.keys))
         cleanup.callback(gateway.workers.close)
+        directory = data_directory(settings.data_dir)
+        responses = await cleanup.enter_async_context(open_responses(directory, settings))
         for model in deployment.models:
             gateway.add(ServedModel(model, EngineClient(model.config)), named_at_start=True)
-        batches = await cleanup.enter_async_context(open_batches(gateway, data_directory(settings.data_dir)))
-        server = _Server(_server_config(gateway, ModelLoader(gateway, deployment), batches))
+        batches = await cleanup.enter_async_context(open_batches(gateway, directory))
+        app = build_app(gateway, ModelLoader(gateway, deployment), responses, batches)
+        server = _Server(_server_config(app, settings))
         lifecycle = Lifecycle(gateway, server)
         lifecycle.watch_signals()
         _log_listening(listener, deployment, settings)
@@ -58,10 +63,9 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
     return lifecycle.exit_status
 
 
-def _server_config(gateway: Gateway, loader: ModelLoader, batches: Batches | None) -> uvicorn.Config:
-    settings = gateway.settings
+def _server_config(app: ASGIApp, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
-        build_app(gateway, loader, batches),
+        app,
         http=bounded_protocol(settings),
         ws="none",
         lifespan="off",

@@ -15,10 +15,10 @@ from gateway.auth import api_key
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ClientDisconnected, to_api_error
 from gateway.generation import Generation
-from gateway.operation import Operation, Writer, wants_usage
+from gateway.operation import Operation, Writer
 from gateway.responses import json_response
 from gateway.state import Gateway
-from gateway.stream import DONE, EventStream, frame
+from gateway.stream import EventStream
 from gateway.timing import timing_of_answer, timing_of_stream
 
 
@@ -27,8 +27,7 @@ async def respond(gateway: Gateway, operation: Operation, request: Request[Any, 
 
     Raises ApiError and the engine's errors; nothing runs on for a client that hung up.
     """
-    headers = dict(request.headers)
-    exchange = Exchange(gateway, operation, gateway.callers.identify(headers, api_key(headers)), headers)
+    exchange = Exchange(gateway, operation, caller_of(gateway, request), dict(request.headers))
     try:
         if operation.fields.stream:
             await unless_disconnected(request.receive, exchange.begin())
@@ -51,6 +50,12 @@ async def answer(gateway: Gateway, operation: Operation, caller: Caller) -> byte
         raise
     exchange.end(None)
     return body
+
+
+def caller_of(gateway: Gateway, request: Request[Any, Any, Any]) -> Caller:
+    """Whose request it is."""
+    headers = dict(request.headers)
+    return gateway.callers.identify(headers, api_key(headers))
 
 
 class Exchange:
@@ -103,12 +108,15 @@ class Exchange:
 
     async def answer(self) -> bytes:
         """The whole answer."""
-        generation, writer = await self.begin()
-        pieces = [piece async for piece in generation.pieces()]
-        if generation.plan.sampling.prompt_logprobs is None:
-            return writer.answer(pieces, generation.usage)
-        # Of a long prompt it is megabytes.
-        return await asyncio.to_thread(writer.answer, pieces, generation.usage)
+        await self.begin()
+        return await self.rest()
+
+    async def rest(self) -> bytes:
+        """The same once `begin` is done."""
+        assert self._generation is not None
+        assert self._writer is not None
+        pieces = [piece async for piece in self._generation.pieces()]
+        return await self._writer.answer(pieces, self._generation.usage)
 
     def stream(self) -> EventStream:
         """The answer as events; `begin` must be done."""
@@ -116,20 +124,21 @@ class Exchange:
         assert self._writer is not None
         return EventStream(
             self._frames(self._generation, self._writer),
+            failure=self._writer.failure,
             close=self.end,
             heartbeat_seconds=self._gateway.settings.heartbeat_seconds,
             headers=self.headers_of_stream,
         )
 
     async def _frames(self, generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
+        if opening := writer.opening():
+            yield opening
         async with aclosing(generation.pieces()) as pieces:
             async for piece in pieces:
-                yield b"".join(map(frame, writer.chunks(piece)))
+                yield writer.frames(piece)
                 if piece.prompt_tokens:
                     await asyncio.sleep(0)  # many of them come at once, and others want to be served too
-        if wants_usage(self._operation.fields):
-            yield frame(writer.usage_chunk(generation.usage))
-        yield DONE
+        yield await writer.closing(generation.usage)
 
     def end(self, error: BaseException | None) -> None:
         """Cancel what still runs and tell telemetry how it went."""

@@ -28,6 +28,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_file_size_bytes: Annotated[int, msgspec.Meta(ge=1)] = 200 * 1024 * 1024  # of one upload
     file_storage_bytes: Annotated[int, msgspec.Meta(ge=1)] = 10 * 1024**3  # of all files and results of batches
     file_retention_days: PositiveFloat = 30.0  # for files that name no time, and for batches that have ended
+    response_retention_days: PositiveFloat = 30.0
+    max_stored_responses: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    max_stored_response_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1024**3
 
     max_models: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # loaded at once, each with an engine process
 

@@ -9,7 +9,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 from gateway.disconnect import disconnected
-from gateway.errors import ClientDisconnected, report
+from gateway.errors import ApiError, ClientDisconnected, report
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": still here\n\n"
@@ -22,12 +22,17 @@ def frame(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def named_frame(name: str, payload: bytes) -> bytes:
+    """The same with the name of the event, as some APIs have it."""
+    return b"event: " + name.encode() + b"\n" + frame(payload)
+
+
 class EventStream(ASGIResponse):
     """Sends what `frames` yields.
 
     The response starts with the first frame, or with the first heartbeat: what fails before is an answer with a
-    proper status. `headers` is asked at that moment. Later an error is a last frame, without [DONE], because a silent
-    cut looks like success.
+    proper status. `headers` is asked at that moment. Later an error is a last frame, which `failure` makes, because a
+    silent cut looks like success.
 
     `close` is called exactly once, with what went wrong if anything did, also where the client hung up before a frame
     was asked for. Litestar's own Stream would not even start the iterator then, and so not run its `finally`.
@@ -37,6 +42,7 @@ class EventStream(ASGIResponse):
         self,
         frames: AsyncGenerator[bytes, None],
         *,
+        failure: Callable[[ApiError], bytes],
         close: Callable[[BaseException | None], None],
         heartbeat_seconds: float,
         headers: Callable[[], dict[str, str]],
@@ -45,6 +51,7 @@ class EventStream(ASGIResponse):
         del self.headers["content-length"]
         self._late_headers = headers
         self._frames = frames
+        self._failure = failure
         self._close = close
         self._heartbeat_seconds = heartbeat_seconds
         self._started = False
@@ -83,7 +90,7 @@ class EventStream(ASGIResponse):
             if not self._started:
                 raise
             self._error = error
-            await self._emit(send, frame(report(error).body()))
+            await self._emit(send, self._failure(report(error)))
         async with self._sending:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

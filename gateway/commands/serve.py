@@ -96,6 +96,7 @@ def _profiles() -> str:
 )
 @click.option("--tool-parser", help="hermes, llama, mistral, pythonic, json or none [auto: by the chat template].")
 @click.option("--reasoning-parser", help="think or none [auto: by the chat template].")
+@click.option("--response-retention-days", type=float, help="How long stored responses can be read [30].")
 @click.option("--drain-seconds", type=float, help="Time for running requests after the first signal to stop [30].")
 def serve(**options: Any) -> None:
     """Serve models to OpenAI clients."""

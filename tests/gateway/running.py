@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from gateway.app import build_app
 from gateway.batches.service import open_batches
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
+from gateway.responses_api.service import open_responses
 from gateway.served_model import ServedModel
 from gateway.server import bind
 from gateway.settings import GatewaySettings
@@ -61,11 +64,12 @@ class RunningGateway:
         self.model = ServedModel(self._deployment.models[0], self.engine, self.text_model)  # type: ignore[arg-type]
         self.gateway.add(self.model, named_at_start=True)
         async with contextlib.AsyncExitStack() as cleanup:
+            directory = Path(self.settings.data_dir or cleanup.enter_context(TemporaryDirectory()))
+            responses = await cleanup.enter_async_context(open_responses(data_directory(str(directory)), self.settings))
             batches = None
             if self.settings.data_dir is not None:
-                directory = data_directory(self.settings.data_dir)
                 batches = await cleanup.enter_async_context(open_batches(self.gateway, directory))
-            await self._serve(build_app(self.gateway, ModelLoader(self.gateway, self._deployment), batches))
+            await self._serve(build_app(self.gateway, ModelLoader(self.gateway, self._deployment), responses, batches))
         self.gateway.workers.close()
         telemetry.shutdown()
 
