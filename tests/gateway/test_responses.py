@@ -228,6 +228,54 @@ def test_items_become_messages(server: RunningGateway) -> None:
     assert "secret" not in asked
 
 
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+CALL = """Let me see.<tool_call>
+{"name": "weather", "arguments": {"city": "Bern"}}
+</tool_call>"""
+
+
+def test_a_function_is_called_and_its_output_answered(server: RunningGateway) -> None:
+    server.engine.script = server.saying(CALL)
+    first = respond(server, tools=[WEATHER])
+    message, call = first["output"]
+    assert message["content"][0]["text"].strip() == "Let me see."
+    assert (call["type"], call["name"], call["status"]) == ("function_call", "weather", "completed")
+    assert json.loads(call["arguments"]) == {"city": "Bern"}
+    assert first["status"] == "completed"
+    assert first["tools"][0]["name"] == "weather"
+    server.engine.script = server.saying("Sunny.")
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "24 degrees"}
+    second = respond(server, tools=[WEATHER], input=[output], previous_response_id=first["id"])
+    assert text_of(second) == "Sunny."
+    asked = prompt(server)
+    assert asked.index("Bern") < asked.index("24 degrees")
+
+
+def test_a_function_call_is_streamed(server: RunningGateway, sdk: openai.OpenAI) -> None:
+    server.engine.script = server.saying(CALL)
+    events = [event for event in events_of(server, tools=[WEATHER]) if event.get("output_index") == 1]
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    arguments = [event["delta"] for event in events if "delta" in event]
+    deltas = ["function_call_arguments.delta"] * len(arguments)
+    assert kinds == ["output_item.added", *deltas, "function_call_arguments.done", "output_item.done"]
+    assert json.loads("".join(arguments)) == json.loads(events[-1]["item"]["arguments"]) == {"city": "Bern"}
+    with sdk.responses.stream(model=MODEL, input="Hello", tools=[WEATHER]) as stream:  # type: ignore[list-item]
+        call = stream.get_final_response().output[1]
+    assert call.type == "function_call"
+
+
+def test_reasoning_is_an_item_of_its_own(text_model: TextModel) -> None:
+    with running_gateway(text_model, {"reasoning_parser": "think"}) as server:
+        server.engine.script = server.saying("<think>Well.</think>Hi.")
+        response = respond(server)
+        thought, message = response["output"]
+        assert (thought["type"], thought["content"][0]["text"]) == ("reasoning", "Well.")
+        assert message["content"][0]["text"] == "Hi."
+        assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+        events = events_of(server)
+        assert "".join(event["delta"] for event in events if event["type"].endswith("reasoning_text.delta")) == "Well."
+
+
 def test_input_items_come_in_pages(server: RunningGateway, sdk: openai.OpenAI) -> None:
     items = [{"role": "user", "content": str(number)} for number in range(5)]
     response = respond(server, input=items)
@@ -255,7 +303,7 @@ def test_input_items_come_in_pages(server: RunningGateway, sdk: openai.OpenAI) -
         ({"input": "word " * 5000}, "input"),
         ({"metadata": {"k": "v" * 513}}, "metadata"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tool_choice": {"type": "hosted"}}, "tool_choice"),
+        ({"tool_choice": {"type": "hosted"}}, "tool_choice.type"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"background": True, "store": False}, "background"),
