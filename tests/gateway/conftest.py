@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import openai
 import pytest
 
 from core_engine.text import TextModel, load_text_model
+from tests.gateway.respond import client_of
 from tests.gateway.running import RunningGateway, running_gateway
 from tests.support.tiny_model import write_tiny_model
 
@@ -32,3 +34,9 @@ def server(shared_gateway: RunningGateway) -> RunningGateway:
         record.clear()
     shared_gateway.gateway.draining = False
     return shared_gateway
+
+
+@pytest.fixture
+def sdk(server: RunningGateway) -> Iterator[openai.OpenAI]:
+    with client_of(server) as client:
+        yield client
