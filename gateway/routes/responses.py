@@ -62,7 +62,7 @@ def response_routes(gateway: Gateway, responses: Responses) -> list[HTTPRouteHan
             return await respond(gateway, operation, request)
         exchange = Exchange(gateway, operation, caller_of(gateway, request), dict(request.headers))
         body = await unless_disconnected(request.receive, background.start(operation, exchange))
-        return json_response(body, headers=exchange.headers)
+        return json_response(body, headers=exchange.headers_of_answer())
 
     @get(_PATHS_OF_ONE)
     async def retrieve_response(request: Request[Any, Any, Any], response_id: FromPath[str]) -> ASGIResponse:
