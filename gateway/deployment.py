@@ -15,7 +15,6 @@ ModelName = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,256}$")]
 ToolParser = Literal["auto", "none", "hermes", "llama", "mistral", "pythonic", "json"]
 ReasoningParser = Literal["auto", "none", "think"]
 
-_NAMES = ("name", "aliases")  # what a table says of a model beside the options of its engine
 _MEMORY = {"kv_memory_bytes", "kv_memory_fraction"}
 _ENGINE = tuple(name for name in EngineConfig.__struct_fields__ if name not in ("served_model_name", "memory_sharers"))
 
@@ -27,7 +26,15 @@ class Parsers(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_parser: ReasoningParser = "auto"
 
 
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients call a model; without a name it is called after what it is loaded from."""
+
+    name: ModelName | None = None
+    aliases: tuple[ModelName, ...] = ()
+
+
 PARSERS = Parsers.__struct_fields__
+_NAMES = Names.__struct_fields__
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,17 +86,16 @@ class Deployment:
         engine = self._shared | {key: value for key, value in table.items() if key not in (*_NAMES, *PARSERS)}
         parsing = self._parsers | {key: value for key, value in table.items() if key in PARSERS}
         try:
-            name = msgspec.convert(table.get("name"), ModelName | None)
-            aliases = msgspec.convert(table.get("aliases", ()), tuple[ModelName, ...])
+            names = msgspec.convert({key: table[key] for key in _NAMES if key in table}, Names)
             config = msgspec.convert(engine, EngineConfig)
             parsers = msgspec.convert(parsing, Parsers)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"model {table.get('name') or table.get('model')}: {error}") from error
-        name = name or model_name(config)
+        name = names.name or model_name(config)
         config = msgspec.structs.replace(
             config, served_model_name=name, memory_sharers=num_sharers if _shares_memory(table) else 1
         )
-        return ModelSettings(name=name, config=config, parsers=parsers, aliases=aliases)
+        return ModelSettings(name=name, config=config, parsers=parsers, aliases=names.aliases)
 
 
 def _shares_memory(table: Mapping[str, Any]) -> bool:

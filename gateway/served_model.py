@@ -109,14 +109,19 @@ class ServedModel:
         await self.client.start()
         directory = await self.client.wait_prepared()
         self.text_model = await asyncio.to_thread(load_text_model, directory)
-        info = await self.client.wait_ready()
-        what = (
-            f"embeddings of {info.embedding_size} numbers, texts of {info.max_model_len} tokens"
-            if info.kind == "embed"
-            else f"context of {info.max_model_len} tokens, {info.num_blocks} KV blocks of {info.block_size} tokens"
-        )
-        logger.info("ready: %s (%s, %s on %s), %s", info.model, info.architecture, info.dtype, info.device, what)
-        policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
-        logger.info("policies: %s", policies)
-        if info.phases:
-            logger.info("start: %s", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items()))
+        _announce(await self.client.wait_ready())
+
+
+def _announce(info: EngineInfo) -> None:
+    """Log what is served, by which policies, and how long it took to get there."""
+    what = (
+        f"embeddings of {info.embedding_size} numbers, texts of {info.max_model_len} tokens"
+        if info.kind == "embed"
+        else f"context of {info.max_model_len} tokens, {info.num_blocks} KV blocks of {info.block_size} tokens"
+    )
+    logger.info("ready: %s (%s, %s on %s), %s", info.model, info.architecture, info.dtype, info.device, what)
+    policies = ", ".join(f"{hook}: {' '.join(names)}" for hook, names in info.policies.items() if names)
+    logger.info("policies of %s: %s", info.model, policies)
+    if info.phases:
+        phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in info.phases.items())
+        logger.info("start of %s: %s", info.model, phases)

@@ -123,6 +123,20 @@ def test_a_fraction_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.num_kv_blocks(config, 100, 1000, torch.device("cpu")) == 500
 
 
+@pytest.mark.parametrize("options", [{"kv_memory_fraction": 0.5}, {}])
+def test_engines_that_share_memory_divide_the_fraction(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10_000_000)
+    alone, shared = (
+        memory.num_kv_blocks(EngineConfig(memory_sharers=sharers, **options), 100, 10**6, torch.device("cpu"))  # type: ignore[arg-type]
+        for sharers in (1, 4)
+    )
+    assert alone // 4 == shared
+    fixed = EngineConfig(kv_memory_bytes=40_000, memory_sharers=4)
+    assert memory.num_kv_blocks(fixed, 100, 1000, torch.device("cpu")) == 12
+
+
 def test_by_default_no_more_than_the_sequences_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1 << 40)
     config = EngineConfig(block_size=10, sequence_limit=4)
