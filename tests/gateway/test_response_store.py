@@ -83,7 +83,7 @@ async def test_who_has_the_most_loses_the_oldest(tmp_path: Path, bound: str) -> 
         for name in many:
             await store.keep("big", response(name, text="x" * 10_000), [])
         assert await kept(store, "small", ["s"]) == ["s"]
-        assert await kept(store, "big", many) == many[3:] if bound == "max_responses" else many[2:]
+        assert await kept(store, "big", many) == (many[3:] if bound == "max_responses" else many[2:])
 
 
 async def test_bounds_hold_after_changes_deletions_and_a_restart(tmp_path: Path) -> None:
