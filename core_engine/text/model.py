@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, processors
 
 from core_engine.errors import InvalidRequest, ModelError
 from core_engine.text.chat import ChatTemplate
+from core_engine.text.fast import FastEncoder, fast_encoder
 from core_engine.text.files import TokenizerFiles, read_tokenizer_files
 from core_engine.text.vocabulary import TokenBytes
 
@@ -59,7 +60,9 @@ class TextModel:
         )
         self.token_bytes_by_id = TokenBytes(tokenizer, self.vocab_size)
         self._set_outer_tokens(files)
+        self._fast: FastEncoder | None = None
         self.outer_token_ids = self._outer_tokens()
+        self._fast = fast_encoder(tokenizer) if self._is_surrounded_plainly() else None
         self._inserts_space = self._first_piece_gains_a_space()
         self._chat = self._chat_template(files) if files.templates else None
 
@@ -87,8 +90,14 @@ class TextModel:
         Lone surrogates, which no tokenizer knows, become U+FFFD.
         """
         text = _SURROGATE.sub("\ufffd", text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        fast = self._fast.encode(text) if self._fast is not None else None
+        if fast is None:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids
+        if not add_special_tokens:
+            return fast
+        before, after = self.outer_token_ids
+        return [*before, *fast, *after]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of tokens that stand at its beginning; bytes that form no character become U+FFFD.
@@ -174,6 +183,14 @@ class TextModel:
         bare, whole = (tuple(self.encode("a", add_special_tokens=added)) for added in (False, True))
         start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
         return whole[:start], whole[start + len(bare) :]
+
+    def _is_surrounded_plainly(self) -> bool:
+        """Whether the outer tokens are the same around every text."""
+        before, after = self.outer_token_ids
+        return all(
+            self.encode(text) == [*before, *self.encode(text, add_special_tokens=False), *after]
+            for text in ("", "a", " 1\n", "some more words")
+        )
 
     def _first_piece_gains_a_space(self) -> bool:
         ids = self.encode("a", add_special_tokens=False)
