@@ -148,15 +148,14 @@ def test_text_that_would_be_normalised_is_left_to_the_tokenizer() -> None:
 
 
 @pytest.mark.parametrize("run", ["a", " ", "\n", "1", "漢", "!a", "\u0301"])
-@pytest.mark.parametrize("edit", [plain, digits])
-def test_endless_runs_are_bounded(byte_level: TextModel, run: str, edit: Edit) -> None:
+def test_endless_runs_are_bounded(byte_level: TextModel, run: str) -> None:
     """One run is beyond the bound, the others just below it."""
-    tokenizer, encoder = _known(edit)
-    long = run * (200_000 // len(run))
+    tokenizer, encoder = _known(digits)
+    long = run * (20_000 // len(run))
     assert encoder.encode(long) is None
-    below = (run * (9_990 // len(run)) + ("x" if run.isspace() else " ")) * 5
+    below = (run * (9_990 // len(run)) + ("x" if run.isspace() else " ")) * 3
     assert encoder.encode(below) == tokenizer.encode(below).ids
-    assert byte_level.encode(long) == edited(plain).encode(long).ids
+    assert byte_level.encode(long) == byte_level._tokenizer.encode(long).ids
 
 
 def test_a_model_encodes_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
