@@ -43,6 +43,7 @@ class ForwardPass:
         self._sites = sites
         self._next_site = 0
         self._plans: dict[tuple[int, AttentionShape], Any] = {}
+        self._found: dict[tuple[int, int], tuple[Any, AttentionShape]] = {}
 
     def site_of(self, module: torch.nn.Module) -> AttentionSite:
         """The site of this call, which must come in the order that was seen at load."""
@@ -54,11 +55,15 @@ class ForwardPass:
 
     def plan_for(self, site: AttentionSite) -> tuple[Any, AttentionShape]:
         """The kernel's plan for layers like this one, made at the first of them, and the shape it is for."""
-        shape = replace(site.shape, reach=self.layout.effective(site.shape.reach))
-        key = (id(site.kernel), shape)
-        if key not in self._plans:
-            self._plans[key] = site.kernel.plan(self.layout, shape, site.cache.null_block)
-        return self._plans[key], shape
+        # Sites of equal shape share the object, so that most layers find their plan without comparing shapes.
+        found = self._found.get((id(site.kernel), id(site.shape)))
+        if found is None:
+            shape = replace(site.shape, reach=self.layout.effective(site.shape.reach))
+            key = (id(site.kernel), shape)
+            if key not in self._plans:
+                self._plans[key] = site.kernel.plan(self.layout, shape, site.cache.null_block)
+            found = self._found[id(site.kernel), id(site.shape)] = (self._plans[key], shape)
+        return found
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:

@@ -108,8 +108,9 @@ class Assembly:
             *(f"{num_blocks:,}", config.block_size, f"{num_blocks * config.block_size:,}", f"{bytes_per_token:,}"),
             f"{min(max_model_len, num_blocks * config.block_size):,}",
         )
+        same = {shape: shape for shape in shapes}
         sites = [
-            AttentionSite(call.module, call.shape, self._kernels.attention_for(call.shape), cache)
+            AttentionSite(call.module, same[call.shape], self._kernels.attention_for(call.shape), cache)
             for call, cache in zip(self._calls, caches, strict=True)
         ]
         return TransformersExecutor(
