@@ -51,6 +51,7 @@ async def complete(
         "max_tokens": num_output_tokens,
         "temperature": 0,
         "ignore_eos": True,
+        "skip_special_tokens": False,  # so that every token is seen when it comes
         "stream": True,
         **fields,
     }
