@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,7 +53,8 @@ async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, se
     body isn't there within `body_timeout_seconds`. Raises ClientDisconnected when the client leaves first.
     """
     fields = dict(headers)
-    _require_plain_json(fields)
+    require_uncompressed(fields)
+    _require_json(fields)
     declared = fields.get(b"content-length", b"")
     limit = settings.max_body_bytes
     too_large = ApiError(
@@ -75,15 +76,19 @@ async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, se
     return body
 
 
-def _require_plain_json(headers: dict[bytes, bytes]) -> None:
+def _require_json(headers: dict[bytes, bytes]) -> None:
     kind = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if kind != b"application/json" and not (kind.startswith(b"application/") and kind.endswith(b"+json")):
         raise ApiError(
             415, "The body must be JSON: send it with `content-type: application/json`.", code="unsupported_media_type"
         )
+
+
+def require_uncompressed(headers: Mapping[bytes, bytes]) -> None:
+    """Raise a 415 for a compressed body, which could be a thousand times as large as the limit that it meets."""
     if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"identity", b""}:
         message = "Compressed request bodies are not read: send it without `content-encoding`."
-        raise ApiError(415, message, code="unsupported_media_type")
+        raise ApiError(415, message, code="unsupported_media_type", headers={"accept-encoding": "identity"})
 
 
 async def _receive(receive: Receive, limit_bytes: int) -> bytes | None:

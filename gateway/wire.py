@@ -13,12 +13,15 @@ from gateway.settings import GatewaySettings
 # Beyond that nobody reads on just to answer politely; between the two the application answers 431.
 HARD_LIMIT_FACTOR = 4
 
+# What is taken in of a body after its answer was sent; a client reads that answer only when it has sent everything.
+REST_LIMIT_BYTES = 64 * 1024 * 1024
+
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Closes connections whose head is too large or too slow, with our error envelope.
 
     httptools bounds neither, so that a client could fill the memory, or hold a connection for ever, one header byte
-    at a time.
+    at a time. The same clock runs for the rest of a body that was answered before it was read, which is no head.
     """
 
     settings = GatewaySettings()
@@ -27,7 +30,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Start the clock: the first head must be complete in time."""
         super().connection_made(transport)
         self._head_bytes = 0
+        self._chunk_bytes = 0  # received last
         self._head_timer: asyncio.TimerHandle | None = None
+        self._in_body = False  # of the message that is parsed
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -39,16 +44,33 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Parse; refuse a head that goes on for too long."""
         if not self._answering():
             self._expect_head()
+        self._chunk_bytes = len(data)
         super().data_received(data)
         if self._head_timer is not None and not self.transport.is_closing():
             self._head_bytes += len(data)
-            if self._head_bytes > self.settings.max_header_bytes * HARD_LIMIT_FACTOR:
+            if self._in_body and self._head_bytes > REST_LIMIT_BYTES:
+                self.transport.close()
+            elif not self._in_body and self._head_bytes > self.settings.max_header_bytes * HARD_LIMIT_FACTOR:
                 self._refuse(ApiError(431, "The request line and headers are too large.", code="headers_too_large"))
+
+    def on_message_begin(self) -> None:
+        """A head begins, perhaps in the middle of what was received."""
+        if self._head_timer is None and not self._answering():
+            self._expect_head()
+            self._head_bytes = 1 - self._chunk_bytes  # of this chunk one byte is known to be the head's
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
         self._head_done()
+        self._in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is complete."""
+        self._head_done()
+        self._in_body = False
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what isn't HTTP."""
@@ -72,7 +94,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_timer = None
         if self.transport.is_closing():
             return
-        if not self._head_bytes:  # opened ahead of need, and never used
+        if self._in_body or not self._head_bytes:  # it has its answer, or it was opened ahead of need and never used
             self.transport.close()
             return
         seconds = self.settings.header_timeout_seconds

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from litestar.types import Receive
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
-from gateway.body import discard
+from gateway.body import discard, require_uncompressed
 from gateway.errors import ApiError, ClientDisconnected, invalid
 
 MAX_FIELDS = 8
@@ -189,13 +189,11 @@ class _FormReader:
 
 
 def _boundary(headers: dict[bytes, bytes]) -> str:
+    require_uncompressed(headers)
     kind, options = parse_options_header(headers.get(b"content-type", b"").decode("latin-1"))
     boundary: str = options.get("boundary", "")
     if kind != "multipart/form-data" or not 1 <= len(boundary) <= 200:
         message = "A file is uploaded as `multipart/form-data` with a boundary, in the part 'file'."
-        raise ApiError(415, message, code="unsupported_media_type")
-    if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"identity", b""}:
-        message = "Compressed request bodies are not read: send it without `content-encoding`."
         raise ApiError(415, message, code="unsupported_media_type")
     return boundary
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from core_engine import (
@@ -75,7 +76,7 @@ def admin_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
         return json_response(answer.result)
 
     @get("/admin/requests/{request_id:str}")
-    async def show_request(request_id: str) -> ASGIResponse:
+    async def show_request(request_id: FromPath[str]) -> ASGIResponse:
         # One request over HTTP is one to the engine for each of its prompts, numbered from 0.
         engines = [model.client for model in gateway.models if model.client.state == "ready"]
         reports = [report for engine in engines async for report in _reports(engine, request_id)]

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core_engine import (
+    Answer,
     EngineConfig,
     EngineInfo,
+    EngineUnavailable,
     FirstTokenTiming,
     FromEngine,
     Outcome,
@@ -137,6 +139,7 @@ class FakeEngineClient:
     def __init__(self, info: EngineInfo, script: Script) -> None:
         self.state = "ready"
         self.failure: str | None = None
+        self.engine_pid: int | None = None
         self.info = info
         self.listeners: list[Callable[[FromEngine], None]] = []
         self.script = script
@@ -144,6 +147,9 @@ class FakeEngineClient:
         self.cancelled: list[str] = []
         self.running: set[str] = set()
         self.before_submission: Callable[[Request], None] | None = None
+
+    async def ask(self, question: object) -> Answer:
+        raise EngineUnavailable("it has no policies to tell of")
 
     async def submit(self, request: Request) -> FakeTicket:
         if self.before_submission is not None:

@@ -49,6 +49,7 @@ class RunningGateway:
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
         self.gateway: Gateway
         self.model: ServedModel
+        self.app: ASGIApp
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -74,6 +75,7 @@ class RunningGateway:
         telemetry.shutdown()
 
     async def _serve(self, app: ASGIApp) -> None:
+        self.app = app
         config = uvicorn.Config(
             app,
             http=bounded_protocol(self.settings),

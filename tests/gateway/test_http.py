@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core_engine.text import TextModel
+from gateway.wire import HARD_LIMIT_FACTOR
 from tests.gateway.raw import envelope, head, json_post, read_all, statuses
 from tests.gateway.running import CHAT, RunningGateway, running_gateway
 
@@ -168,6 +169,31 @@ def test_a_slow_head_on_a_used_connection_is_408(strict: RunningGateway) -> None
         connection.sendall(head("GET", "/health"))
         assert connection.recv(65536)
         connection.sendall(b"GET /health HTTP/1.1\r\n")
+        assert statuses(read_all(connection)) == [408]
+
+
+def test_the_rest_of_a_body_that_has_its_answer_is_no_head(strict: RunningGateway) -> None:
+    size = 2 * strict.settings.max_header_bytes * HARD_LIMIT_FACTOR
+    with strict.connect() as connection:
+        connection.sendall(head("POST", "/nothing", content_length=str(size)) + b"x")
+        assert statuses(connection.recv(65536)) == [404]
+        connection.sendall(b"x" * (size - 1) + head("GET", "/health", connection="close"))
+        assert statuses(read_all(connection)) == [200]
+
+
+def test_the_rest_of_a_body_that_has_its_answer_must_come_in_time(strict: RunningGateway) -> None:
+    with strict.connect() as connection:
+        connection.sendall(head("POST", "/nothing", content_length="1000") + b"x")
+        assert statuses(connection.recv(65536)) == [404]
+        connection.sendall(b"x")
+        assert read_all(connection) == b""
+
+
+def test_a_head_that_begins_behind_a_body_must_come_in_time(strict: RunningGateway) -> None:
+    with strict.connect() as connection:
+        connection.sendall(head("POST", "/nothing", content_length="2") + b"x")
+        assert statuses(connection.recv(65536)) == [404]
+        connection.sendall(b"x" + b"GET /health HTTP/1.1\r\n")
         assert statuses(read_all(connection)) == [408]
 
 
