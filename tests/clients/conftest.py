@@ -1,20 +1,21 @@
-"""Clients that others wrote, each installed where it disturbs nothing, against a server with a tiny model."""
+"""Clients that others wrote, each installed where it disturbs nothing, against real servers."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
-import venv
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.blackbox.conftest import server, weights  # noqa: F401 - fixtures
-from tests.support.server import ServerProcess
+from tests.clients.scripted import Address, scripted_gateway
 
 SCRIPTS = Path(__file__).parent / "scripts"
 INSTALL_SECONDS = 900
@@ -31,25 +32,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS))
 
 
-def installed(directory: Path, packages: Sequence[str], install: Callable[[], None]) -> Path:
-    """The directory with these packages in it, from an earlier run where that is possible."""
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    with scripted_gateway(tmp_path_factory.mktemp("scripted") / "tiny") as address:
+        yield address
+
+
+def installed(directory: Path, packages: Sequence[str], commands: Sequence[Sequence[str | Path]]) -> None:
+    """Have these packages in the directory, from an earlier run where that is possible; else skip, with the reason."""
     stamp = directory / "installed"
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != "\n".join(packages):
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        install()
-        stamp.write_text("\n".join(packages), encoding="utf-8")
-    return directory
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == "\n".join(packages):
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for command in commands:
+        done = subprocess.run(
+            command, cwd=directory, check=False, capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
+        if done.returncode != 0:
+            pytest.skip(f"{' '.join(packages)} can't be installed here: {(done.stderr or done.stdout)[-500:]}")
+    stamp.write_text("\n".join(packages), encoding="utf-8")
 
 
-def run(command: Sequence[str | Path], directory: Path, server: ServerProcess, *arguments: str) -> str:  # noqa: F811
-    """Run a client's program and return what it prints."""
+def place(config: pytest.Config, packages: Sequence[str]) -> Path:
+    """Where the environment with these packages is kept, by the name of the first."""
+    return config.cache.mkdir("clients") / re.split(r"[^\w-]", packages[0])[0]
+
+
+def run(command: Sequence[str | Path], directory: Path, address: Address, *arguments: str) -> dict[str, Any]:
+    """Run a client's program; what its last line prints is JSON."""
     environment = {
         **os.environ,
-        "OPENAI_BASE_URL": f"{server.url}/v1",
+        "OPENAI_BASE_URL": f"{address.url}/v1",
         "OPENAI_API_KEY": "none",
-        "MODEL": server.model,
+        "MODEL": address.model,
         "HOME": str(directory),
+        "HF_HUB_OFFLINE": "1",
     }
     result = subprocess.run(
         [*command, *arguments],
@@ -60,50 +78,38 @@ def run(command: Sequence[str | Path], directory: Path, server: ServerProcess, *
         text=True,
         timeout=RUN_SECONDS,
     )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return answer
 
 
 @pytest.fixture(scope="session")
-def run_python(pytestconfig: pytest.Config, server: ServerProcess) -> Run:  # noqa: F811
-    """Runs a script with these packages; what its last line prints is JSON."""
+def run_python(pytestconfig: pytest.Config) -> Run:
+    """Runs a script in an environment with these packages."""
 
-    def in_environment(script: str, *packages: str) -> dict[str, Any]:
-        directory = pytestconfig.cache.mkdir("clients") / script.removesuffix(".py")
+    def in_environment(address: Address, script: str, *packages: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
+        directory = place(pytestconfig, packages)
         python = directory / "venv" / "bin" / "python"
-
-        def install() -> None:
-            venv.create(directory / "venv", with_pip=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True, timeout=INSTALL_SECONDS)
-
-        installed(directory, packages, install)
-        output = run([python, SCRIPTS / script], directory, server)
-        result: dict[str, Any] = json.loads(output.splitlines()[-1])
-        return result
+        pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+        installed(directory, packages, [[sys.executable, "-m", "venv", directory / "venv"], [*pip, *packages]])
+        return run([python, SCRIPTS / script], directory, address, *arguments)
 
     return in_environment
 
 
 @pytest.fixture(scope="session")
-def run_node(pytestconfig: pytest.Config, server: ServerProcess) -> Run:  # noqa: F811
+def run_node(pytestconfig: pytest.Config) -> Run:
     """The same for node."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("node and npm are not there")
 
-    def in_directory(script: str, *packages: str) -> dict[str, Any]:
-        directory = pytestconfig.cache.mkdir("clients") / script.removesuffix(".mjs")
-
-        def install() -> None:
-            (directory / "package.json").write_text("{}", encoding="utf-8")
-            command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
-            subprocess.run(command, cwd=directory, check=True, timeout=INSTALL_SECONDS, capture_output=True)
-
-        installed(directory, packages, install)
+    def in_directory(address: Address, script: str, *packages: str) -> dict[str, Any]:
+        directory = place(pytestconfig, packages)
+        command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", ".", *packages]
+        installed(directory, packages, [command])
         # Node looks for packages beside the script.
         copy = shutil.copy(SCRIPTS / script, directory / script)
-        output = run([node, copy], directory, server)
-        result: dict[str, Any] = json.loads(output.splitlines()[-1])
-        return result
+        return run([node, copy], directory, address)
 
     return in_directory

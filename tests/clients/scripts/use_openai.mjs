@@ -1,4 +1,4 @@
-// The official SDK: ask, stream, the stream helper, list models, an error.
+// The official SDK: ask, stream, the stream helper, list models, an error; the same as a response.
 import OpenAI from "openai";
 
 const client = new OpenAI({ maxRetries: 0 });
@@ -27,6 +27,12 @@ const helper = await client.chat.completions.stream(body).finalContent().catch((
 const models = [];
 for await (const entry of client.models.list()) models.push(entry.id);
 const error = await client.chat.completions.create({ ...body, model: "nobody" }).catch((refusal) => refusal.code);
+const question = { model, input: "Hello", temperature: 0, max_output_tokens: 6 };
+const response = await client.responses.create(question);
+let events = "";
+for await (const event of await client.responses.create({ ...question, stream: true })) {
+  if (event.type === "response.output_text.delta") events += event.delta;
+}
 
 console.log(
   JSON.stringify({
@@ -39,5 +45,7 @@ console.log(
     tokens: answer.usage.completion_tokens,
     models,
     error,
+    response: response.output_text,
+    events,
   }),
 );
