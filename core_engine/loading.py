@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from core_engine.executor import Executor
 
 if TYPE_CHECKING:
     from core_engine.model.floor import LinearFloor
+    from core_engine.model.shares import Shares
     from core_engine.model.static import StaticBatches
 
 
@@ -66,3 +68,12 @@ def static_batches(config: EngineConfig, directory: Path) -> StaticBatches:
     from core_engine.model.static import StaticBatches
 
     return StaticBatches(config, directory)
+
+
+def count_shares(executor: Executor) -> AbstractContextManager[Shares]:
+    """Count, meanwhile, the seconds that a real (not simulated) executor spends in linear layers and attention."""
+    from core_engine.model.executor import TransformersExecutor
+    from core_engine.model.shares import count_shares as count
+
+    assert isinstance(executor, TransformersExecutor)
+    return count(executor)

@@ -12,7 +12,7 @@ from core_engine.engine import Engine
 from core_engine.lab.measured import MeasuredRun, run_at_once
 from core_engine.lab.schedule import reference_schedule
 from core_engine.lab.standard import standard_requests
-from core_engine.loading import linear_floor, load_executor, prepare_model, static_batches
+from core_engine.loading import count_shares, linear_floor, load_executor, prepare_model, static_batches
 from core_engine.messages import EngineInfo
 from core_engine.request import Request
 
@@ -21,13 +21,15 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured; `transformers_seconds` is empty unless asked for, else one for each run.
 
     `floor_seconds`: the linear layers alone, on the reference schedule. `memory_floor_seconds`: reading every
-    weight once an iteration at the speed that memory has here.
+    weight once an iteration at the speed that memory has here. `shares`: of linear layers, attention and all
+    other in the wall time of one more run, in which they were timed.
     """
 
     info: EngineInfo
     runs: list[MeasuredRun]
     floor_seconds: float
     memory_floor_seconds: float
+    shares: dict[str, float]
     transformers_seconds: list[float]
 
 
@@ -39,7 +41,8 @@ class AtOnce:
         self._num_requests = num_requests
         self._config = config
         self._directory = prepare_model(config)
-        self._engine = Engine(config, load_executor(config, self._directory))
+        self._executor = load_executor(config, self._directory)
+        self._engine = Engine(config, self._executor)
         run_at_once(self._engine, self._requests("warm-up")[:4])
 
     def measure(
@@ -57,13 +60,20 @@ class AtOnce:
             if plain is not None:
                 progress(f"run {number} of {num_runs}, transformers")
                 transformers_seconds.append(plain.seconds(self._requests("plain")))
+        progress("one run more, part by part")
         return Measurement(
             info=self._engine.info,
             runs=runs,
             floor_seconds=floor_seconds,
             memory_floor_seconds=memory_floor_seconds,
+            shares=self._shares(),
             transformers_seconds=transformers_seconds,
         )
+
+    def _shares(self) -> dict[str, float]:
+        with count_shares(self._executor) as shares:
+            run = run_at_once(self._engine, self._requests("shares"))
+        return shares.of(run.wall_seconds)
 
     def _requests(self, prefix: str) -> list[Request]:
         info = self._engine.info

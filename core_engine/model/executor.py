@@ -35,9 +35,9 @@ class TransformersExecutor:
     def __init__(
         self, model: Any, spec: ModelSpec, sites: list[AttentionSite], sampler: Sampler, *, hands_down_pass: bool
     ) -> None:
-        self._model = model
+        self.model = model
+        self.sites = sites
         self._spec = spec
-        self._sites = sites
         self._sampler = sampler
         self._hands_down_pass = hands_down_pass
         self._head = Head(model)
@@ -51,7 +51,7 @@ class TransformersExecutor:
     @property
     def kernel_names(self) -> list[str]:
         """The attention kernels in use."""
-        return sorted({site.kernel.name for site in self._sites})
+        return sorted({site.kernel.name for site in self.sites})
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> _InFlight:
@@ -102,10 +102,10 @@ class TransformersExecutor:
 
     def _forward(self, layout: BatchLayout, rows: torch.Tensor) -> torch.Tensor:
         """Logits `[rows, vocab_size]` at these flat indices."""
-        forward_pass = ForwardPass(layout, self._sites)
+        forward_pass = ForwardPass(layout, self.sites)
         handed = {"forward_pass": forward_pass} if self._hands_down_pass else {}
         with nullcontext() if self._hands_down_pass else forward_pass.set_aside():
-            logits = self._model(
+            logits = self.model(
                 input_ids=layout.token_ids,
                 position_ids=layout.position_ids,
                 use_cache=False,
@@ -133,6 +133,6 @@ class TransformersExecutor:
         return score(batch, lambda rows: every.index_select(0, rows), self._spec.vocab_size, self._device)
 
     def _copy_blocks(self, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-        for site in self._sites:
+        for site in self.sites:
             for paged in (site.cache.keys, site.cache.values):
                 paged.index_copy_(1, destinations, paged.index_select(1, sources))

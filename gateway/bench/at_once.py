@@ -40,6 +40,7 @@ def at_once(
         "output_tokens_per_second": spread([runs[0].output_tokens / wall for wall in walls]),
         "floor_seconds": floor,
         "floor_ratio": spread([wall / floor for wall in walls]),
+        "shares": measurement.shares,
         "iterations": len(runs[0].stats),
         "outside_model_share": spread([1 - run.executing_seconds / run.wall_seconds for run in runs]),
         "idle_gap_seconds": percentiles([gap for run in runs for gap in run.gaps_seconds]),

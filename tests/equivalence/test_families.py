@@ -38,7 +38,7 @@ def test_the_comparison_notices_a_wrong_key() -> None:
     run.expected[sequence.id] = lone_logits(model, prompt)
     model.set_attn_implementation(IMPLEMENTATION)
     run.step([(sequence, 5)])
-    keys = run.executor._sites[0].cache.keys[:, sequence.block_table[0]]
+    keys = run.executor.sites[0].cache.keys[:, sequence.block_table[0]]
     keys[:, 1] = keys[:, 2]
     run.step([(sequence, 1)])
     assert run.deviation > 100 * TOLERANCE
@@ -64,5 +64,5 @@ def test_half_precision_stays_near() -> None:
     """The dtype of the tests above is float32; others go the same way with coarser rounding."""
     for dtype, tolerance in ((torch.bfloat16, 0.6), (torch.float16, 0.1)):
         run = run_mixed(tiny_model("llama", dtype=dtype))
-        assert {site.cache.keys.dtype for site in run.executor._sites} == {dtype}
+        assert {site.cache.keys.dtype for site in run.executor.sites} == {dtype}
         assert run.deviation < tolerance

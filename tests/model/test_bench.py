@@ -46,6 +46,10 @@ def test_offline_beside_transformers(llama: str) -> None:
     )
     assert report["wall_seconds"]["min"] <= report["wall_seconds"]["median"] <= report["wall_seconds"]["max"]
     assert report["quiet"] in (True, False)
+    shares = report["shares"]
+    assert sorted(shares) == ["attention", "linear", "other"]
+    assert all(0 < share < 1 for share in shares.values())
+    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_single_is_compared_with_the_reading_of_all_weights(llama: str) -> None:

@@ -77,9 +77,9 @@ def test_empty_batch(executor: TransformersExecutor) -> None:
 
 
 def test_batch_of_idle_rows_only(executor: TransformersExecutor) -> None:
-    before = [site.cache.keys.clone() for site in executor._sites]
+    before = [site.cache.keys.clone() for site in executor.sites]
     assert run(executor, Batch(iteration=1, block_size=BLOCK_SIZE, idle_rows=7)) == []
-    for site, keys in zip(executor._sites, before, strict=True):
+    for site, keys in zip(executor.sites, before, strict=True):
         assert torch.equal(site.cache.keys.nan_to_num(), keys.nan_to_num())
 
 
@@ -119,7 +119,7 @@ def test_a_mask_that_allows_nothing_fails_its_row_only(executor: TransformersExe
 def test_rows_that_are_not_finite_fail_alone(executor: TransformersExecutor, driver: HandDriver) -> None:
     sick, chunk, well = (driver.sequence(token_ids(11, salt)) for salt in range(3))
     compute(executor, driver, [(sick, 10), (well, 10)])
-    executor._sites[1].cache.values[:, sick.block_table[0]] = float("nan")
+    executor.sites[1].cache.values[:, sick.block_table[0]] = float("nan")
     batch = driver.bind([(chunk, 5), (sick, 1), (well, 1)])
     result = executor.collect(executor.submit(batch))
     assert list(result.failed_rows) == [1]
@@ -133,7 +133,7 @@ def test_blocks_left_full_of_nan_serve_the_next_owner(model: Any) -> None:
     prompts = [token_ids(length, length) for length in (3, 9, 20)]
     expected = [int(lone_logits(model, prompt)[-1].argmax()) for prompt in prompts]
     executor = build_executor(model)
-    for site in executor._sites:
+    for site in executor.sites:
         site.cache.keys[:, :-1] = float("nan")
         site.cache.values[:, :-1] = float("nan")
     driver = HandDriver(executor.spec)
