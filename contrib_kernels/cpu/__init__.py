@@ -16,10 +16,11 @@ _log = logging.getLogger("jitney.kernels")
 
 
 def register_kernels(registry: KernelRegistry) -> None:
-    """Offer attention, fused operators and the product of few rows; without a compiler say so and offer nothing."""
+    """Offer attention, fused operators, the best tokens and the product of few rows; without a compiler nothing."""
     if registry.device_type != "cpu":
         return
     from contrib_kernels.cpu.attention import CpuAttention
+    from contrib_kernels.cpu.best import CpuBestTokens
     from contrib_kernels.cpu.build import BuildError, build
     from contrib_kernels.cpu.library import Library
     from contrib_kernels.cpu.operators import CpuOperators
@@ -32,5 +33,6 @@ def register_kernels(registry: KernelRegistry) -> None:
         return
     registry.register(CpuAttention(library))
     registry.register_operators(CpuOperators(library))
+    registry.register_best_tokens(CpuBestTokens(library))
     if library.has_few_rows:
         registry.register_row_product(FewRows(library))

@@ -77,6 +77,23 @@ class AttentionKernel(Protocol):
         ...
 
 
+class BestTokens(Protocol):
+    """The greedy choice: from logits `[rows, vocab_size]` the int64 index of each row's largest, the first of equals.
+
+    It is -1 for a row whose largest isn't finite, or that holds a NaN.
+    """
+
+    name: str
+
+    def refusal(self, dtype: torch.dtype) -> str | None:
+        """Why this can't read such logits; None where it can."""
+        ...
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """Tokens `[rows]`; `logits` are left as they are."""
+        ...
+
+
 class RowProduct(Protocol):
     """Linear layers for a few rows, which are memory bound: what counts is to read the weight once, at full speed."""
 
@@ -103,6 +120,7 @@ class KernelRegistry:
     def __init__(self, device_type: str = "cpu") -> None:
         self.device_type = device_type
         self.row_product: RowProduct | None = None
+        self.best_tokens: BestTokens | None = None
         self._kernels: list[AttentionKernel] = []
         self._operators: list[Operators] = [ReferenceOperators()]
 
@@ -117,6 +135,10 @@ class KernelRegistry:
     def register_row_product(self, row_product: RowProduct) -> None:
         """Take this product for few rows, instead of what was registered before."""
         self.row_product = row_product
+
+    def register_best_tokens(self, best_tokens: BestTokens) -> None:
+        """Choose greedily by this, instead of what was registered before."""
+        self.best_tokens = best_tokens
 
     def attention_for(self, shape: AttentionShape) -> AttentionKernel:
         """The preferred kernel that serves this shape; raises ModelError with every refusal if none does."""

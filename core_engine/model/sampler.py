@@ -1,6 +1,6 @@
 """Sampler: from the logits of a batch to one token a row, everything vectorised over the rows.
 
-What no row asks for is not computed: a batch that is greedy throughout takes an argmax.
+What no row asks for is not computed: a batch that is greedy throughout takes the best tokens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 
 from core_engine.messages import TokenLogprobs
 from core_engine.model import drawing, masks, penalties
+from core_engine.model.greedy import Chooser, best_tokens
 from core_engine.model.layout import download, upload
 from core_engine.model.logprobs import Logprobs, raw_logprobs
 from core_engine.model.randomness import uniforms
@@ -48,8 +49,9 @@ class Sampled:
 class Sampler:
     """Draws by the SamplingParams of each row; holds no state, so a row's token depends on that row alone."""
 
-    def __init__(self, eos_token_ids: tuple[int, ...]) -> None:
+    def __init__(self, eos_token_ids: tuple[int, ...], choose_best: Chooser = best_tokens) -> None:
         self._eos_token_ids = eos_token_ids
+        self._choose_best = choose_best
 
     def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]) -> Sampled:
         """Sample from `logits` `[rows, vocab_size]` of any float type, one row a sequence.
@@ -57,28 +59,31 @@ class Sampler:
         `bitmasks`: row -> allowed tokens. Where the logits hold NaN or +inf, or nothing is allowed,
         the row has no token and the others are not touched by it.
         """
-        finite = logits.amax(-1).isfinite()
+        best = self._choose_best(logits)
         logprobs_wanted = [
             (row, s.sampling.logprobs) for row, s in enumerate(sequences) if s.sampling.logprobs is not None
         ]
         adjusted, allowed = self._adjust(logits, sequences, bitmasks)
-        token_ids = adjusted.argmax(-1)
+        token_ids = best.clamp_min(0) if allowed is None else adjusted.argmax(-1)
         drawn = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature > 0.0]
         if drawn:
             token_ids = self._draw(adjusted, token_ids, [sequences[row] for row in drawn], drawn)
         logprobs = raw_logprobs(logits, token_ids, logprobs_wanted) if logprobs_wanted else None
         if allowed is not None:
             token_ids = token_ids.masked_fill(~allowed, _NOTHING_ALLOWED)
-        return Sampled(token_ids.masked_fill(~finite, _NOT_FINITE), logprobs)
+        return Sampled(token_ids.masked_fill(best < 0, _NOT_FINITE), logprobs)
 
     def _adjust(
         self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits after penalties, biases, bans and masks, and which rows have anything left (None: all)."""
+        """Float32 logits after penalties, biases, bans and masks, and which rows have anything left.
+
+        Where there is nothing to adjust, the logits as they are, and None.
+        """
         penalised = [row for row, sequence in enumerate(sequences) if not penalties.is_neutral(sequence)]
         restrained = bool(bitmasks) or any(_is_restrained(sequence.sampling) for sequence in sequences)
         if not penalised and not restrained:
-            return logits.float(), None
+            return logits, None
         adjusted = logits.to(torch.float32, copy=True)
         penalties.adjust(adjusted, sequences)
         masks.ban(adjusted, sequences, self._eos_token_ids)
@@ -94,7 +99,7 @@ class Sampler:
         )
         index = upload(torch.tensor(rows), adjusted.device)
         chosen = drawing.draw(
-            adjusted.index_select(0, index),
+            adjusted.index_select(0, index).float(),
             [s.sampling for s in sequences],
             upload(torch.from_numpy(numbers), adjusted.device),
         )

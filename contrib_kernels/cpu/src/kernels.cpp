@@ -1,5 +1,6 @@
 // The plain C interface: one call, one kernel. Formats are 0 for float32 and 1 for bfloat16.
 #include "attention.h"
+#include "best.h"
 #include "elementwise.h"
 #include "few_rows.h"
 
@@ -53,6 +54,14 @@ void jitney_gate(const void* joint, void* out, int64_t rows, int width, int acti
         gate<Bf16>(static_cast<const Bf16*>(joint), static_cast<Bf16*>(out), rows, width, activation);
     else
         gate<float>(static_cast<const float*>(joint), static_cast<float*>(out), rows, width, activation);
+}
+
+void jitney_best_tokens(
+    const void* logits, int64_t row_stride, int64_t* tokens, int64_t rows, int width, int is_bf16) {
+    if (is_bf16)
+        best_tokens(static_cast<const Bf16*>(logits), row_stride, tokens, rows, width);
+    else
+        best_tokens(static_cast<const float*>(logits), row_stride, tokens, rows, width);
 }
 
 void jitney_few_rows(
