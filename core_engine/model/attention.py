@@ -104,7 +104,8 @@ def attend(
     layout = forward_pass.layout
     n = layout.num_tokens
     output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
-    output[:, n:] = 0
+    if output.shape[1] > n:
+        output[:, n:] = 0
     if n:
         plan, shape = forward_pass.plan_for(site)
         site.kernel.write(key[0, :, :n], value[0, :, :n], site.cache, layout)
@@ -129,7 +130,8 @@ def attend_joint(
     layout = forward_pass.layout
     n = layout.num_tokens
     output = joint.new_empty(1, joint.shape[1], heads.num_heads * heads.size)
-    output[:, n:] = 0
+    if output.shape[1] > n:
+        output[:, n:] = 0
     if n:
         plan, shape = forward_pass.plan_for(site)
         if site.kernel.reads_whole_blocks:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from core_engine.model.attention import IMPLEMENTATION, attend_joint, current_pass
+from core_engine.model.attention import ForwardPass, attend_joint, current_pass
 from core_engine.model.operators import ACTIVATIONS, JointHeads, Operators
 
 _JOINT = "joint_proj"
@@ -66,7 +66,7 @@ class FusedAttention(nn.Module):
         """As the attention module, whose output weights nobody reads."""
         original = self.original
         forward_pass = kwargs.get("forward_pass") or current_pass()
-        if forward_pass is None or original.config._attn_implementation != IMPLEMENTATION:
+        if not isinstance(forward_pass, ForwardPass):  # the pass that a trace hands down is none
             return original(
                 hidden_states=hidden_states,
                 position_embeddings=position_embeddings,
@@ -92,10 +92,11 @@ class FusedLayer(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """As the layer."""
-        mixed, _ = self.attention(hidden_states=self.first_norm(hidden_states), **kwargs)
-        norm = self.second_norm
-        normed, states = self._operators.add_rms_norm(mixed, hidden_states, norm.weight, norm.epsilon)
-        return states + self.mlp(normed)
+        operators, first, second = self._operators, self.first_norm, self.second_norm
+        normed = operators.rms_norm(hidden_states, first.weight, first.epsilon)
+        mixed, _ = self.attention(hidden_states=normed, **kwargs)
+        normed, states = operators.add_rms_norm(mixed, hidden_states, second.weight, second.epsilon)
+        return states.add_(self.mlp(normed))
 
 
 class _Part(nn.Module):
