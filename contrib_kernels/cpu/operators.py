@@ -10,6 +10,8 @@ from contrib_kernels.cpu.library import Library, RotateCall, is_bf16, serves
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads
 
+_MAX_SIZE = 1024  # elements of a head: what `rotate_head` leaves room for
+
 
 class CpuOperators:
     """Operators for float32 and bfloat16 on the CPU: each reads and writes every element once, and rounds once."""
@@ -68,7 +70,14 @@ class CpuOperators:
         cache: KVCache,
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """See Operators; `2 * itemsize` bytes and about 3 operations an element, 4 more with a norm."""
+        """See Operators; `2 * itemsize` bytes and about 3 operations an element, 4 more with a norm.
+
+        Raises ValueError for a head that there is no room for.
+        """
+        if not cosines.shape[1] <= heads.size <= _MAX_SIZE:
+            raise ValueError(
+                f"{cosines.shape[1]} rotated elements of heads of {heads.size}, where there is room for {_MAX_SIZE}"
+            )
         n = joint.shape[0]
         query = joint.new_empty(n, heads.num_heads, heads.size)
         call = RotateCall(

@@ -68,8 +68,11 @@ class NotFusedError(Exception):
 
 
 @torch.inference_mode()
-def fuse(model: Any, calls: list[TracedCall], kernels: KernelRegistry) -> None:
-    """Replace what can be replaced in `model`, whose calls of attention are `calls`, and log what became of it."""
+def fuse(model: Any, calls: list[TracedCall], kernels: KernelRegistry) -> int:
+    """Replace what can be replaced in `model`, whose calls of attention are `calls`; returns how many modules.
+
+    The log says what became of each kind.
+    """
     operators = kernels.operators_for(model.dtype)
     shapes = {call.module: call.shape for call in calls}
     kept: Counter[str] = Counter()
@@ -101,6 +104,7 @@ def fuse(model: Any, calls: list[TracedCall], kernels: KernelRegistry) -> None:
         except Exception as error:
             reverted[f"{kind}: {type(error).__name__}: {error}"] += 1
     _report(kept, reverted, operators)
+    return kept.total()
 
 
 def _children(model: nn.Module) -> Iterator[_Found]:
@@ -179,15 +183,18 @@ def _fuse_attention(
     expected = _attend_alone(attention, captured, attention, shape, kernels)
     fused.add_joint_projection(attention)
     reasons = []
-    for offset in (0.0, 1.0) if norm is not None else (0.0,):
-        module = fused.FusedAttention(attention, _joint_heads(attention, shape, offset), operators)
-        reason = _difference(_attend_alone(module, captured, attention, shape, kernels), expected)
-        if reason is None:
-            fused.drop_projections(attention)
-            return found.replace(module)
-        reasons.append(reason)
-    fused.drop_joint_projection(attention)
-    raise NotFusedError(min(reasons))
+    try:
+        for offset in (0.0, 1.0) if norm is not None else (0.0,):
+            module = fused.FusedAttention(attention, _joint_heads(attention, shape, offset), operators)
+            reason = _difference(_attend_alone(module, captured, attention, shape, kernels), expected)
+            if reason is None:
+                fused.drop_projections(attention)
+                return found.replace(module)
+            reasons.append(reason)
+        raise NotFusedError(min(reasons))
+    except Exception:
+        fused.drop_joint_projection(attention)  # or its weights would be held twice
+        raise
 
 
 def _fuse_layer(

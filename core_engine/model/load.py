@@ -18,6 +18,7 @@ from core_engine.model.attention import AttentionSite
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.executor import TransformersExecutor
 from core_engine.model.fuse import fuse
+from core_engine.model.greedy import chooser
 from core_engine.model.kernels import KernelRegistry
 from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
 from core_engine.model.providers import kernels_for
@@ -61,19 +62,23 @@ class Assembly:
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)
-        if config.fuse:
-            fuse(model, self._calls, self._kernels)
+        num_fused = fuse(model, self._calls, self._kernels) if config.fuse else 0
         self._calls = _trace_packed(model, self._kernels)
+        _log.info("kernels: attention by %s; %d modules fused", " and ".join(self._attention_names), num_fused)
 
     @property
     def kernel_names(self) -> list[str]:
         """Everything that computes in place of transformers and torch: what a probe's verdict depends on."""
-        names = {self._kernels.attention_for(call.shape).name for call in self._calls}
+        names = set(self._attention_names)
         if self._kernels.row_product is not None:
             names.add(f"rows {self._kernels.row_product.name}")
         if self._config.fuse:
             names.add(f"fused {self._kernels.operators_for(self.model.dtype).name}")
         return sorted(names)
+
+    @property
+    def _attention_names(self) -> list[str]:
+        return sorted({self._kernels.attention_for(call.shape).name for call in self._calls})
 
     def executor(self, name: str) -> TransformersExecutor:
         """The executor, with memory for keys and values allocated. Raises ModelError where there is too little."""
@@ -117,7 +122,7 @@ class Assembly:
             model,
             spec,
             sites,
-            Sampler(spec.eos_token_ids),
+            Sampler(spec.eos_token_ids, chooser(self._kernels.best_tokens, device)),
             hands_down_pass=all(call.was_handed_pass for call in self._calls),
         )
 

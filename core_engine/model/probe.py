@@ -23,19 +23,23 @@ _TOLERANCES = {torch.float32: 1e-3, torch.bfloat16: 0.2, torch.float16: 0.03}
 _CHUNKS = (7, 1, 5, 2, 1, 11, 3)
 
 
+class ProbeError(ModelError):
+    """The model computes something else than transformers does."""
+
+
 def probe(model: Any, executor: TransformersExecutor) -> float:
     """How far mixed and lone logits are apart, relative to the spread of the logits.
 
-    Raises ModelError if it is beyond what rounding explains. Needs the executor's KV blocks for itself.
+    Raises ProbeError if it is beyond what rounding explains. Needs the executor's KV blocks for itself.
     """
     name = type(model).__name__
     try:
         deviation = _deviation(model, executor)
     except Exception as error:
-        raise ModelError(f"{name} can't be served: a mixed batch ends in {type(error).__name__}: {error}") from error
+        raise ProbeError(f"{name} can't be served: a mixed batch ends in {type(error).__name__}: {error}") from error
     tolerance = _TOLERANCES[model.dtype]
     if not deviation <= tolerance:  # NaN included
-        raise ModelError(
+        raise ProbeError(
             f"{name} can't be served: in a mixed batch its logits differ from those of each sequence alone by "
             f"{deviation:.2g} of their spread, where {tolerance} would be rounding. It mixes tokens by something else "
             "than attention, or attends in a way that isn't understood"

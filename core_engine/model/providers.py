@@ -7,14 +7,22 @@ trusted: each kernel is compared with what it replaces before it is used.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import importlib.util
+import logging
+from pathlib import Path
 
 from core_engine.errors import ModelError
+from core_engine.model.cache import identity
 from core_engine.model.kernels import KernelRegistry
 from core_engine.model.reference import ReferenceAttention
 
 GROUP = "jitney.kernels"
-_OWN_PACKAGE = "jitney"
+_log = logging.getLogger("jitney.model")
+
+_OWN_DISTRIBUTION = "jitney"
+_OWN_PACKAGE = "contrib_kernels"
 _REFERENCE = "torch"
 
 
@@ -26,7 +34,7 @@ def kernels_for(device_type: str, names: tuple[str, ...] | None) -> KernelRegist
     """
     registry = KernelRegistry(device_type)
     registry.register(ReferenceAttention())
-    for point in _own() if names is None else [_find(name) for name in names if name != _REFERENCE]:
+    for point in _points(names):
         try:
             point.load()(registry)
         except Exception as error:
@@ -37,9 +45,48 @@ def kernels_for(device_type: str, names: tuple[str, ...] | None) -> KernelRegist
     return registry
 
 
+def origins(names: tuple[str, ...] | None) -> list[str]:
+    """For each of these kernels a text that changes with the release, or any file, of the package they come in."""
+    return [
+        f"{point.value} {point.dist.version if point.dist else ''} {identity(_files(point.module))}"
+        for point in _points(names)
+    ]
+
+
+def _files(module: str) -> list[Path]:
+    """Everything that lies in the top-level package of a module, but what Python itself leaves there."""
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is None:
+        return [Path(spec.origin)] if spec.origin else []
+    return sorted(
+        file
+        for directory in spec.submodule_search_locations
+        for file in Path(directory).rglob("*")
+        if file.is_file() and file.parent.name != "__pycache__"
+    )
+
+
+def _points(names: tuple[str, ...] | None) -> list[importlib.metadata.EntryPoint]:
+    return _own() if names is None else [_find(name) for name in names if name != _REFERENCE]
+
+
 def _own() -> list[importlib.metadata.EntryPoint]:
     points = importlib.metadata.entry_points(group=GROUP)
-    return [point for point in points if point.dist is not None and point.dist.name == _OWN_PACKAGE]
+    own = [point for point in points if point.dist is not None and point.dist.name == _OWN_DISTRIBUTION]
+    if not own and importlib.util.find_spec(_OWN_PACKAGE) is not None:
+        _warn_of_old_installation()
+    return own
+
+
+@functools.cache
+def _warn_of_old_installation() -> None:
+    _log.warning(
+        "%s is here, but this environment knows no kernels of it, so torch's own compute, which are slower; it was "
+        "installed before there were any: install Jitney anew (pip install -e ., say)",
+        _OWN_PACKAGE,
+    )
 
 
 def _find(name: str) -> importlib.metadata.EntryPoint:

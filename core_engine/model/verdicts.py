@@ -20,6 +20,7 @@ class Verdict:
     """Whether a model was found sound, for this state of its files, this code, these versions and this processor."""
 
     def __init__(self, directory: Path, spec: ModelSpec, kernels: list[str], device: torch.device) -> None:
+        """`kernels`: names of those in use, and what their packages are by now."""
         model_files = sorted(file for file in directory.iterdir() if file.suffix in (".safetensors", ".json"))
         own_code = sorted(Path(__file__).parent.glob("*.py"))
         name = digest(

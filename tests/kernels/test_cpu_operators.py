@@ -7,9 +7,11 @@ import math
 import pytest
 import torch
 
+from contrib_kernels.cpu.best import CpuBestTokens
 from contrib_kernels.cpu.library import Library
 from contrib_kernels.cpu.operators import CpuOperators
 from contrib_kernels.cpu.rows import FewRows
+from core_engine.model.greedy import best_tokens, chooser
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads, ReferenceOperators
 from core_engine.model.packed_linear import PackedLinear, can_pack
@@ -99,6 +101,28 @@ def test_rotate_and_write(
         assert ((mine.float() - theirs).nan_to_num().abs() <= tolerance * (1 + theirs.nan_to_num().abs())).all()
 
 
+@pytest.mark.parametrize(("size", "rotary_size"), [(1025, 64), (4096, 4096), (64, 128)])
+def test_heads_that_there_is_no_room_for_are_refused(operators: CpuOperators, size: int, rotary_size: int) -> None:
+    heads = JointHeads(1, 1, size)
+    cache = KVCache(*(torch.zeros(1, 1, 16, size) for _ in range(2)))
+    angles = torch.zeros(2, rotary_size)
+    with pytest.raises(ValueError, match=f"{rotary_size} rotated elements of heads of {size}"):
+        operators.rotate_and_write(torch.zeros(2, 3 * size), heads, angles, angles, cache, torch.arange(2))
+
+
+@pytest.mark.parametrize("size", [1024, 1023])
+def test_the_largest_heads(operators: CpuOperators, size: int) -> None:
+    heads, joint = JointHeads(1, 1, size), random(2, 3 * size)
+    angles = random(2, 256, seed=1).repeat(1, 2)
+    caches = [KVCache(*(torch.zeros(1, 1, 16, size) for _ in range(2))) for _ in range(2)]
+    found, expected = (
+        each.rotate_and_write(joint, heads, angles.cos(), angles.sin(), cache, torch.arange(2))
+        for each, cache in zip((operators, ReferenceOperators()), caches, strict=True)
+    )
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(caches[0].keys, caches[1].keys, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (14, 13), (7, 64), (576, 1536)])
@@ -133,3 +157,37 @@ def test_a_product_that_differs_is_not_used(caplog: pytest.LogCaptureFixture) ->
     with torch.inference_mode():
         assert PackedLinear(linear, Wrong())._few_rows is None
     assert "wrong differs from oneDNN's product" in caplog.text
+
+
+# The greedy choice.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 15, 16, 1024, 5000])
+def test_best_tokens(library: Library, width: int, dtype: torch.dtype) -> None:
+    logits = random(9, width + 3, dtype=dtype)[:, :width]  # rows with something between them
+    logits[1], logits[2], logits[3] = -1.0, -math.inf, math.nan
+    logits[4, -1], logits[5, -1], logits[6, 0], logits[7, 0] = math.inf, math.nan, math.nan, 100.0
+    logits[8, -1] = logits[8, width // 2] = 100.0  # the first of equals
+    found = CpuBestTokens(library)(logits)
+    assert torch.equal(found, best_tokens(logits))
+    assert found[1:7].tolist() == [0, -1, -1, -1, -1, -1]
+    assert found[7:].tolist() == [0, width // 2]
+
+
+def test_best_tokens_of_no_rows(library: Library) -> None:
+    assert CpuBestTokens(library)(torch.zeros(0, 8)).tolist() == []
+
+
+def test_a_choice_that_differs_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong:
+        name = "wrong"
+
+        def refusal(self, dtype: torch.dtype) -> None:
+            return None
+
+        def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+            return logits.argmax(-1)
+
+    assert chooser(Wrong(), torch.device("cpu")) is best_tokens
+    assert "wrong chooses other tokens than torch" in caplog.text

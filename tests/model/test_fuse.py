@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
 from core_engine.model import providers
 from core_engine.model.fused import FusedAttention, FusedGatedMLP, FusedLayer, FusedNorm
 from core_engine.model.kernels import KernelRegistry
+from core_engine.model.load import Assembly
 from core_engine.model.operators import ReferenceOperators
 from core_engine.model.reference import ReferenceAttention
 from tests.equivalence.families import tiny_model
@@ -107,6 +109,26 @@ def test_what_differs_or_fails_is_reverted_and_named(
     assert "not fused: 3 LlamaDecoderLayer: its norms aren't" in caplog.text
 
 
+class NoRoom(ReferenceOperators):
+    """Heads are too large."""
+
+    name = "no-room"
+
+    def rotate_and_write(self, *arguments: Any) -> torch.Tensor:
+        raise ValueError("no room for such heads")
+
+
+def test_attention_that_fails_is_reverted_and_leaves_no_weights_behind(caplog: pytest.LogCaptureFixture) -> None:
+    registry = KernelRegistry("cpu")
+    registry.register(ReferenceAttention())
+    registry.register_operators(NoRoom())
+    model = tiny_model("llama")
+    before = sum(parameter.numel() for parameter in model.parameters())
+    Assembly(model, EngineConfig(), registry)
+    assert sum(parameter.numel() for parameter in model.parameters()) == before
+    assert "not fused: 3 LlamaAttention: ValueError: no room for such heads" in caplog.text
+
+
 def test_a_module_that_was_changed_by_hand_is_left_alone() -> None:
     model = tiny_model("llama")
     mlp = model.model.layers[1].mlp
@@ -157,3 +179,17 @@ def test_an_unknown_name_is_an_error() -> None:
 def test_kernels_that_fail_at_start_are_named() -> None:
     with pytest.raises(ModelError, match=r"kernels 'broken' \(.*register_broken\) fail at start: OSError: no such"):
         providers.kernels_for("cpu", ("broken",))
+
+
+def test_an_installation_from_before_the_kernels_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: importlib.metadata.EntryPoints())
+    providers._warn_of_old_installation.cache_clear()
+    for _ in range(2):
+        providers.kernels_for("cpu", None)
+    assert caplog.text.count("contrib_kernels is here, but this environment knows no kernels of it") == 1
+    caplog.clear()
+    providers._warn_of_old_installation.cache_clear()
+    providers.kernels_for("cpu", ("torch",))
+    assert not caplog.records

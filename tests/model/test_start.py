@@ -1,47 +1,22 @@
-"""load_executor: phases, facts about the model, memory, probe and its verdicts, refusals at load."""
+"""load_executor: phases, facts about the model, memory, refusals at load."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
-from core_engine.executor import Executor
-from core_engine.model import facts, load_executor, memory, prepare_model
+from core_engine.model import facts, memory
 from core_engine.model.load import Assembly
 from tests.equivalence.families import tiny_model
 from tests.equivalence.harness import build_executor
+from tests.model.loading import MakeDirectory, load
 
-MakeDirectory = Callable[..., Path]
 BYTES_PER_TOKEN = 3 * 2 * 2 * 16 * 4  # layers, keys and values, heads, elements, float32
-
-
-def config_for(directory: Path, **options: Any) -> EngineConfig:
-    defaults: dict[str, Any] = {
-        "dtype": "float32",
-        "kv_memory_bytes": 1 << 20,
-        "token_limit": 64,
-        "sequence_limit": 4,
-        "kernels": ("torch",),
-    }
-    return EngineConfig(model=str(directory), **defaults | options)
-
-
-def load(directory: Path, phases: list[str] | None = None, **options: Any) -> Executor:
-    config = config_for(directory, **options)
-
-    def report(phase: str, seconds: float) -> None:
-        assert seconds >= 0
-        if phases is not None:
-            phases.append(phase)
-
-    return load_executor(config, prepare_model(config), report)
 
 
 def test_phases_in_order(model_directory: MakeDirectory, cache: Path) -> None:
@@ -161,67 +136,6 @@ def test_a_container_leaves_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert memory.free_bytes(torch.device("cpu")) == 500_000
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.free_bytes(torch.device("cpu")) > 500_000
-
-
-# Probe.
-
-
-def spoil_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every decode attends to one key less than it should."""
-    from core_engine.model import reference
-
-    genuine = reference._plan_decodes
-
-    def short_sighted(*arguments: Any) -> Any:
-        plan = genuine(*arguments)
-        plan.mask[:, :, :, 0] = float("-inf")
-        return plan
-
-    monkeypatch.setattr(reference, "_plan_decodes", short_sighted)
-
-
-def test_a_model_that_comes_out_different_is_not_served(
-    model_directory: MakeDirectory, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = model_directory()
-    spoil_attention(monkeypatch)
-    with pytest.raises(ModelError, match="LlamaForCausalLM can't be served: in a mixed batch its logits differ"):
-        load(directory)
-    assert not list(cache.glob("verdicts/*"))
-    load(directory, probe=False)
-
-
-def test_a_verdict_is_kept_until_the_model_changes(
-    model_directory: MakeDirectory, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = model_directory()
-    load(directory)
-    assert len(list(cache.glob("verdicts/*"))) == 1
-    spoil_attention(monkeypatch)
-    load(directory)  # not probed again, or it would fail
-    weights = directory / "model.safetensors"
-    weights.write_bytes(weights.read_bytes())
-    with pytest.raises(ModelError, match="logits differ"):
-        load(directory)
-
-
-def test_without_a_cache_every_start_probes(
-    model_directory: MakeDirectory, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    cache.parent.mkdir()
-    cache.write_text("a file where the directory should be")
-    load(model_directory())
-    assert "verdict can't be kept" in caplog.text
-
-
-def test_a_verdict_does_not_hold_for_another_format(
-    model_directory: MakeDirectory, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = model_directory()
-    load(directory, dtype="bfloat16")
-    spoil_attention(monkeypatch)
-    with pytest.raises(ModelError, match="logits differ"):
-        load(directory, dtype="float32")
 
 
 # Refusals that only the model itself shows.
