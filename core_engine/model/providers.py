@@ -18,9 +18,9 @@ from core_engine.model.cache import identity
 from core_engine.model.kernels import KernelRegistry
 from core_engine.model.reference import ReferenceAttention
 
-GROUP = "jitney.kernels"
 _log = logging.getLogger("jitney.model")
 
+GROUP = "jitney.kernels"
 _OWN_DISTRIBUTION = "jitney"
 _OWN_PACKAGE = "contrib_kernels"
 _REFERENCE = "torch"
