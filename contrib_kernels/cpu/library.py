@@ -96,7 +96,7 @@ def is_bf16(dtype: torch.dtype) -> int:
     return _DTYPES[dtype]
 
 
-def _typed(function: ctypes._CFuncPtr, *arguments: type) -> ctypes._CFuncPtr:
+def _typed(function: ctypes._NamedFuncPointer, *arguments: type) -> ctypes._NamedFuncPointer:
     function.argtypes = arguments
     function.restype = None
     return function

@@ -63,7 +63,7 @@ class _TimedKernel:
 def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
     """Count the time of what the executor computes meanwhile; packed experts, not being layers, are not counted."""
     shares = Shares(torch.device(executor.model.device))
-    layers = [module for module in executor.model.modules() if isinstance(module, (nn.Linear, PackedLinear))]
+    layers: list[Any] = [module for module in executor.model.modules() if isinstance(module, (nn.Linear, PackedLinear))]
     kernels = [site.kernel for site in executor.sites]
     timed_kernels = {id(kernel): _TimedKernel(kernel, shares) for kernel in kernels}
     try:
