@@ -49,7 +49,7 @@ def test_offline_beside_transformers(llama: str) -> None:
     shares = report["shares"]
     assert sorted(shares) == ["attention", "linear", "other"]
     assert all(0 < share < 1 for share in shares.values())
-    assert sum(shares.values()) == pytest.approx(1)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)  # each is rounded
 
 
 def test_single_is_compared_with_the_reading_of_all_weights(llama: str) -> None:
