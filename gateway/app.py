@@ -16,6 +16,7 @@ from gateway.batches.service import Batches
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
 from gateway.loading import ModelLoader
+from gateway.messages_api.envelope import error_body
 from gateway.responses_api.service import Responses
 from gateway.routes.admin import admin_routes
 from gateway.routes.admin_models import admin_model_routes
@@ -24,6 +25,7 @@ from gateway.routes.embeddings import embedding_routes
 from gateway.routes.files import file_routes
 from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
+from gateway.routes.messages import message_routes
 from gateway.routes.models import model_routes
 from gateway.routes.responses import response_routes
 from gateway.routes.tokens import token_routes
@@ -46,6 +48,7 @@ class GatewayPlugin(InitPluginProtocol):
             *generation_routes(gateway),
             *embedding_routes(gateway),
             *response_routes(gateway, self._responses),
+            *message_routes(gateway),
             *model_routes(gateway),
             *token_routes(gateway),
             *file_routes(gateway, self._batches),
@@ -79,4 +82,5 @@ def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response
     if isinstance(error, ClientDisconnected):
         return Response(b"", status_code=499)  # nobody reads it; the server wants some answer
     answer = report(error)
-    return Response(answer.body(), status_code=answer.status, headers=answer.headers(), media_type="application/json")
+    body = error_body(answer, request.scope["path"], request.headers["x-request-id"])
+    return Response(body, status_code=answer.status, headers=answer.headers(), media_type="application/json")

@@ -1,4 +1,4 @@
-"""API keys: a bearer token, compared in constant time."""
+"""API keys: a bearer token or `x-api-key`, compared in constant time."""
 
 from __future__ import annotations
 
@@ -33,24 +33,27 @@ class ApiKeys:
         known = self._admin_digests if path.startswith(ADMIN_PATH) else self._digests
         if not known or path in self._keyless_paths:
             return
-        token = bearer_token(headers)
+        token = offered_key(headers)
         if token is None:
-            raise _unauthorized("You didn't provide an API key: send it as `Authorization: Bearer KEY`.")
+            message = "You didn't provide an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+            raise _unauthorized(message)
         digest = hashlib.sha256(token).digest()
         # Every key is compared, so that the time taken doesn't tell which one came close.
         if not sum(hmac.compare_digest(digest, key) for key in known):
             raise _unauthorized("Incorrect API key provided.")
 
 
-def bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key that was sent, if any."""
+def offered_key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key that was sent, if any; of two the bearer token."""
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    return token.strip() or None if scheme.lower() == b"bearer" else None
+    token = token.strip() if scheme.lower() == b"bearer" else b""
+    return token or headers.get(b"x-api-key", b"").strip() or None
 
 
 def api_key(headers: Mapping[str, str]) -> str | None:
     """The same from decoded headers, for whoever wants to know whose it is."""
-    token = bearer_token({b"authorization": headers.get("authorization", "").encode("latin-1", "replace")})
+    names = ("authorization", "x-api-key")
+    token = offered_key({name.encode(): headers.get(name, "").encode("latin-1", "replace") for name in names})
     return None if token is None else token.decode("latin-1")
 
 

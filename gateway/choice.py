@@ -34,6 +34,7 @@ class Piece:
     entries: list[TokenEntry] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
+    stop_string: str | None = None  # that ended it, with the reason
     prompt_tokens: range = range(0)
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
 
@@ -64,7 +65,7 @@ def join_pieces(pieces: Iterable[Piece]) -> dict[int, Piece]:
         choice.deltas += piece.deltas
         choice.entries += piece.entries
         choice.token_ids += piece.token_ids
-        choice.finish_reason = piece.finish_reason
+        choice.finish_reason, choice.stop_string = piece.finish_reason, piece.stop_string
         choice.prompt_tokens = range(max(choice.prompt_tokens.stop, piece.prompt_tokens.stop))
         choice.prompt_logprobs += piece.prompt_logprobs
     for choice in whole.values():
@@ -176,7 +177,8 @@ class ChoiceText:
 
     def _end(self, reason: FinishReason) -> Piece:
         piece = self._piece()
-        if self._stops.matched is None:
+        piece.stop_string = self._stops.matched
+        if piece.stop_string is None:
             piece.entries += self._entries
         piece.finish_reason = self.finish_reason = "tool_calls" if self._has_calls and reason == "stop" else reason
         return piece

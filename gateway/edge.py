@@ -16,6 +16,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from gateway.auth import ApiKeys
 from gateway.cors import CorsRule, Headers, is_preflight, preflight_headers
 from gateway.errors import ApiError, report
+from gateway.messages_api.envelope import error_body, is_messages_path
 from gateway.settings import GatewaySettings
 
 _SAFE_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,64}$")
@@ -42,12 +43,15 @@ class Edge:
         headers = dict(scope["headers"])
         origin = headers.get(b"origin", b"").decode("latin-1")
         allowed = bool(origin) and self._cors.allows(origin)
-        common: Headers = [(b"x-request-id", request_id(headers.get(b"x-request-id")))]
+        identity = request_id(headers.get(b"x-request-id"))
+        common: Headers = [(b"x-request-id", identity)]
         if allowed:
             common += self._cors.response_headers(origin)
         # A copy, since the server keeps the original to know that this was a HEAD.
         scope = scope.copy()
         scope["path"] = normal_path(scope["path"])
+        if is_messages_path(scope["path"]):
+            common.append((b"request-id", identity))
         carrier = _Carrier(send, common, without_body=scope["method"] == "HEAD")
         if scope["method"] == "HEAD":
             scope["method"] = HttpMethod.GET
@@ -59,9 +63,12 @@ class Edge:
                 await carrier.answer(204, preflight_headers(headers))
                 return
             self._keys.check(scope["path"], headers)
+            others = [header for header in scope["headers"] if header[0] != b"x-request-id"]
+            scope["headers"] = [*others, (b"x-request-id", identity)]  # where handlers find it, whoever chose it
             await self._app(scope, receive, carrier)
         except Exception as error:
-            await carrier.fail(report(error))
+            answer = report(error)
+            await carrier.fail(answer, error_body(answer, scope["path"], identity.decode()))
 
     def _check_size(self, scope: HTTPScope) -> None:
         size = len(scope["raw_path"]) + len(scope["query_string"])
@@ -97,19 +104,18 @@ class _Carrier:
         await self({"type": "http.response.start", "status": status, "headers": list(headers)})
         await self({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def fail(self, error: ApiError) -> None:
-        """Send an error in its envelope, unless a response was started: then the server cuts the connection."""
+    async def fail(self, error: ApiError, body: bytes) -> None:
+        """Send an error with its body, unless a response was started: then the server cuts the connection."""
         if self._started:
             raise error
-        await self.answer(error.status, *error_response(error))
+        await self.answer(error.status, error_headers(error, body), body)
 
 
-def error_response(error: ApiError) -> tuple[Headers, bytes]:
-    """Headers and body of an error."""
-    body = error.body()
+def error_headers(error: ApiError, body: bytes) -> Headers:
+    """Headers of an error with this body."""
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers().items()]
-    return headers, body
+    return headers
 
 
 def request_id(offered: bytes | None) -> bytes:

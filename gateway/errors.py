@@ -83,12 +83,15 @@ class ApiError(Exception):
             headers["x-should-retry"] = "false"
         return headers
 
+    @property
+    def message(self) -> str:
+        """What to tell the client, cut where it is long."""
+        message = str(self)
+        return message if len(message) <= MAX_MESSAGE_CHARS else message[:MAX_MESSAGE_CHARS] + "..."
+
     def body(self) -> bytes:
         """The JSON envelope."""
-        message = str(self)
-        if len(message) > MAX_MESSAGE_CHARS:
-            message = message[:MAX_MESSAGE_CHARS] + "..."
-        return msgspec.json.encode(ErrorBody(ErrorDetail(message, self.type, self.param, self.code)))
+        return msgspec.json.encode(ErrorBody(ErrorDetail(self.message, self.type, self.param, self.code)))
 
 
 class ClientDisconnected(Exception):

@@ -14,11 +14,16 @@ from gateway.generation import GenerationPlan
 from gateway.protocol.fields import GenerationFields
 from gateway.protocol.usage import Usage
 from gateway.served_model import Serving
-from gateway.stream import DONE, frame
+from gateway.stream import DONE, HEARTBEAT, frame
 
 
 class Writer(Protocol):
     """Writes one answer, as JSON or as the frames of a stream."""
+
+    @property
+    def heartbeat(self) -> bytes:
+        """What shows while nothing is said that the stream is alive."""
+        ...
 
     def opening(self) -> bytes:
         """Frames that come before the first piece."""
@@ -43,6 +48,8 @@ class Writer(Protocol):
 
 class ChunkWriter(abc.ABC):
     """A writer of chunks that are alike, the last of usage if the request wants it, and [DONE]."""
+
+    heartbeat = HEARTBEAT
 
     def __init__(self, plan: GenerationPlan, *, with_usage: bool) -> None:
         self._plan = plan

@@ -17,11 +17,16 @@ from gateway.tools.teaching import taught
 
 def chat_prompt(body: ChatRequest, use: ToolUse | None, serving: Serving) -> list[int]:
     """Render and tokenise messages with the tools that may be called; raises a 400 where it can't be or doesn't fit."""
+    return _fitting(chat_tokens(body, use, serving.text_model), body.truncate_prompt_tokens, serving, "messages")
+
+
+def chat_tokens(body: ChatRequest, use: ToolUse | None, text_model: TextModel) -> list[int]:
+    """The same, whatever the number of tokens."""
     kwargs = dict(body.chat_template_kwargs or {})
     if body.reasoning_effort is not None:
         kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-    token_ids = rendered(
-        serving.text_model,
+    return rendered(
+        text_model,
         body.messages,
         tools=use.for_template() if use else [],
         chat_template=body.chat_template,
@@ -29,7 +34,6 @@ def chat_prompt(body: ChatRequest, use: ToolUse | None, serving: Serving) -> lis
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
     )
-    return _fitting(token_ids, body.truncate_prompt_tokens, serving, "messages")
 
 
 def rendered(

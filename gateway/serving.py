@@ -126,6 +126,7 @@ class Exchange:
             self._frames(self._generation, self._writer),
             failure=self._writer.failure,
             close=self.end,
+            heartbeat=self._writer.heartbeat,
             heartbeat_seconds=self._gateway.settings.heartbeat_seconds,
             headers=self.headers_of_stream,
         )

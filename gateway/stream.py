@@ -44,6 +44,7 @@ class EventStream(ASGIResponse):
         *,
         failure: Callable[[ApiError], bytes],
         close: Callable[[BaseException | None], None],
+        heartbeat: bytes,
         heartbeat_seconds: float,
         headers: Callable[[], dict[str, str]],
     ) -> None:
@@ -53,6 +54,7 @@ class EventStream(ASGIResponse):
         self._frames = frames
         self._failure = failure
         self._close = close
+        self._heartbeat = heartbeat
         self._heartbeat_seconds = heartbeat_seconds
         self._started = False
         self._error: BaseException | None = None
@@ -100,7 +102,7 @@ class EventStream(ASGIResponse):
         while True:
             await asyncio.sleep(self._last_seconds + self._heartbeat_seconds - now())
             if now() - self._last_seconds >= self._heartbeat_seconds:
-                await self._emit(send, HEARTBEAT)
+                await self._emit(send, self._heartbeat)
 
     async def _emit(self, send: Send, data: bytes) -> None:
         async with self._sending:  # else a heartbeat could overtake the start of the response

@@ -6,7 +6,7 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gateway.edge import error_response, request_id
+from gateway.edge import error_headers, request_id
 from gateway.errors import ApiError
 from gateway.settings import GatewaySettings
 
@@ -103,7 +103,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ApiError) -> None:
         if not self._answering():  # else the bytes would land inside another answer
-            headers, body = error_response(error)
+            body = error.body()
+            headers = error_headers(error, body)
             headers += [*self.server_state.default_headers, (b"x-request-id", request_id(None))]
             lines = [name + b": " + value + b"\r\n" for name, value in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", body]))

@@ -30,13 +30,15 @@ from gateway.protocol.responses import (
 )
 from gateway.protocol.usage import Usage
 from gateway.responses_api.items import item_id
-from gateway.stream import named_frame
+from gateway.stream import HEARTBEAT, named_frame
 
 Keep = Callable[[Response], Awaitable[bool]]
 
 
 class ResponseWriter:
     """Writes one response; see Writer. Its end is told only once `keep` is done, so that it can be read at once."""
+
+    heartbeat = HEARTBEAT
 
     def __init__(self, response: Response, logprobs: LogprobWriter | None, keep: Keep | None) -> None:
         self.response = response
