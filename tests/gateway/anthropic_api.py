@@ -35,7 +35,7 @@ def client_of(server: RunningGateway, key: str = "none") -> anthropic.Anthropic:
 
 def asked(**fields: Any) -> dict[str, Any]:
     """The arguments of the SDK's methods."""
-    return {"model": MODEL, "max_tokens": 100, "messages": HELLO, **fields}
+    return {"model": MODEL, "max_tokens": 500, "messages": HELLO, **fields}
 
 
 def ask(server: RunningGateway, **fields: Any) -> httpx.Response:

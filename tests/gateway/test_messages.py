@@ -38,7 +38,7 @@ def test_a_message_has_the_types_of_the_sdk(server: RunningGateway) -> None:
     assert (body["stop_reason"], body["stop_sequence"]) == ("end_turn", None)
     (request,) = server.engine.submitted
     sampling = request.sampling
-    assert (sampling.max_tokens, sampling.temperature, sampling.top_k, sampling.top_p) == (100, 0.5, 7, 0.9)
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_k, sampling.top_p) == (500, 0.5, 7, 0.9)
     assert body["usage"]["input_tokens"] == len(request.prompt_token_ids)
     assert body["usage"]["output_tokens"] > 0
     assert "Be brief." in prompt(server)
