@@ -38,7 +38,8 @@ def test_a_key_in_the_other_header_names_the_tenant(text_model: TextModel) -> No
     keys = (KeyConfig(key="sk-a", tenant="acme", class_name="interactive"),)
     with running_gateway(text_model, keys=keys) as server:
         server.http.post(MESSAGES, json=asked(), headers={"x-api-key": "sk-a"})
-        assert server.engine.submitted
+        (request,) = server.engine.submitted
+        assert (request.tenant, request.class_name) == ("acme", "interactive")
 
 
 def test_the_sdk_raises_what_fits(server: RunningGateway) -> None:
