@@ -18,6 +18,8 @@ from core_engine.errors import (
     ModelError,
     Overloaded,
 )
+from core_engine.grammars.checker import GrammarChecker
+from core_engine.grammars.grammar import Grammar, GrammarKind
 from core_engine.loading import model_name, prepare_model
 from core_engine.messages import (
     Accepted,
@@ -44,7 +46,7 @@ from core_engine.messages import (
     TokenLogprobs,
 )
 from core_engine.prompt_logprobs import PromptLogprobs
-from core_engine.request import FinishReason, Grammar, GrammarKind, Kind, Request, SamplingParams
+from core_engine.request import FinishReason, Kind, Request, SamplingParams
 from core_engine.selection import available_policies
 from core_engine.service import EngineClient, Patience, Ticket
 
@@ -69,6 +71,7 @@ __all__ = [
     "FinishReason",
     "FromEngine",
     "Grammar",
+    "GrammarChecker",
     "GrammarKind",
     "IntegrityError",
     "InvalidRequest",

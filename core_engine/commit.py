@@ -114,6 +114,7 @@ class Commit:
         self._panel.tell("on_request_finished", request, outcome, self._state)
 
     def _take_tokens(self, batch: Batch, result: BatchResult, now: float) -> None:
+        _follow_grammars(batch, result)
         logprobs = result.logprobs or [None] * len(batch.sample_rows)
         sequences, failed = batch.sequences, result.failed_rows
         for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
@@ -162,10 +163,16 @@ class Commit:
     def _end(self, sequence: Sequence, token_id: int) -> tuple[FinishReason | None, int | None]:
         sampling = sequence.sampling
         num_output_tokens = sequence.num_tokens - sequence.num_prompt_tokens
-        if num_output_tokens < sequence.max_tokens and token_id not in self._eos and not sampling.stop_token_ids:
+        is_end = token_id in self._eos
+        if sequence.matcher is not None:
+            # Whatever else the request says of its end: a complete output ends, and no other does by itself.
+            if sequence.matcher.is_complete:
+                return "stop", token_id if is_end else None
+            is_end = False
+        if num_output_tokens < sequence.max_tokens and not is_end and not sampling.stop_token_ids:
             return None, None
         if num_output_tokens >= sampling.min_tokens or num_output_tokens >= sequence.max_tokens:
-            if token_id in self._eos and not sampling.ignore_eos:
+            if is_end and not sampling.ignore_eos:
                 return "stop", token_id
             if token_id in sampling.stop_token_ids:
                 return "stop", token_id
@@ -214,3 +221,13 @@ def _timing(sequence: Sequence, first_token_seconds: float) -> FirstTokenTiming:
     start = sequence.start_seconds
     assert start is not None, "what has a token has started"
     return FirstTokenTiming(start - sequence.arrival_seconds, first_token_seconds - start)
+
+
+def _follow_grammars(batch: Batch, result: BatchResult) -> None:
+    """Advance the matchers by what the sequences are about to say; a row whose grammar has given up fails."""
+    for row, token_id in zip(batch.sample_rows, result.token_ids, strict=True):
+        matcher = batch.sequences[row].matcher
+        if matcher is not None and row not in result.failed_rows:
+            matcher.advance(token_id)
+            if (failure := matcher.failure) is not None:
+                result.failed_rows[row] = failure

@@ -10,11 +10,13 @@ import msgspec
 from core_engine.binding import Binding
 from core_engine.clock import Clock, MonotonicClock
 from core_engine.commit import Commit, Outbox
+from core_engine.compiling import Compiling
 from core_engine.config import EngineConfig
 from core_engine.deciding import Deciding
 from core_engine.defaults import default_policies
 from core_engine.errors import EngineUnavailable
 from core_engine.executor import Batch, BatchResult, Executor
+from core_engine.grammars.compiler import GrammarCompiler
 from core_engine.intake import Intake
 from core_engine.kv import KVPool
 from core_engine.messages import (
@@ -56,8 +58,11 @@ class Engine:
         *,
         clock: Clock | None = None,
         policies: Sequence[NamedPolicy] | None = None,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         """`policies` are ready-made ones, instead of those that `config.policies` names.
+
+        Without `grammars` requests that ask for one are refused.
 
         Raises ConfigurationError for policies that don't exist, don't fit the hooks or have wrong options.
         """
@@ -86,7 +91,7 @@ class Engine:
         attainment = Attainment(config.objectives)
         self.state = EngineState(config, spec, self._clock, pool)
         self._outbox = Outbox()
-        self._intake = Intake(self.state, self._panel, seed)
+        self._intake = Intake(self.state, self._panel, seed, Compiling(grammars))
         self._deciding = Deciding(self.state, self._panel)
         self._preempting = Preempting(self.state, self._panel, self._deciding)
         self._binding = Binding(self.state, self._deciding, self._preempting)
@@ -105,9 +110,11 @@ class Engine:
 
         Raises ModelError or ConfigurationError.
         """
-        from core_engine.loading import load_executor, prepare_model
+        from core_engine.loading import grammar_compiler, load_executor, prepare_model
 
-        return cls(config, load_executor(config, prepare_model(config)), clock=clock)
+        directory = prepare_model(config)
+        executor = load_executor(config, directory)
+        return cls(config, executor, clock=clock, grammars=grammar_compiler(directory, executor.spec))
 
     @property
     def info(self) -> EngineInfo:

@@ -57,7 +57,6 @@ class Batch:
     sample_rows: list[int] = field(default_factory=list)
     scored: dict[int, range] = field(default_factory=dict)
     block_copies: list[tuple[int, int]] = field(default_factory=list)  # (source, destination), done first
-    logits_masks: dict[int, bytes] = field(default_factory=dict)  # row -> bit i of byte i//8: token allowed
     idle_rows: int = 0
 
     @property

@@ -6,7 +6,9 @@ import hashlib
 from collections import deque
 
 from core_engine import answers
+from core_engine.compiling import Compiling
 from core_engine.errors import InvalidRequest
+from core_engine.grammars.matcher import CompiledGrammar
 from core_engine.kv import chain_block_hashes
 from core_engine.messages import Accepted, Rejected
 from core_engine.panel import Panel
@@ -18,16 +20,17 @@ from core_engine.state import EngineState, RequestState
 class Intake:
     """The inbox of an engine, and the way from a Request to waiting Sequences."""
 
-    def __init__(self, state: EngineState, panel: Panel, seed: int) -> None:
+    def __init__(self, state: EngineState, panel: Panel, seed: int, compiling: Compiling) -> None:
         self._state = state
         self._panel = panel
         self._seed = seed
+        self._compiling = compiling
         self._next_id = 0
         self._submissions: deque[Request] = deque()
         self._cancellations: deque[str] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._submissions or self._cancellations)
+        return bool(self._submissions or self._cancellations or self._compiling)
 
     def submit(self, request: Request) -> None:
         """Put a request into the inbox."""
@@ -46,24 +49,36 @@ class Intake:
                 found.append(state)
             else:
                 self._submissions = deque(r for r in self._submissions if r.id != request_id)
+                self._compiling.drop(request_id)
         return found
 
     def admit_all(self) -> tuple[list[Accepted], list[tuple[Request, Rejected]]]:
-        """Decide on everything submitted since the last iteration."""
+        """Decide on everything submitted since the last iteration, or whose grammar has become ready since."""
         accepted: list[Accepted] = []
         rejected: list[tuple[Request, Rejected]] = []
-        while self._submissions:
-            request = self._submissions.popleft()
-            verdict = self._decide(request)
+        for request, grammar in self._take_submitted():
+            verdict = self._decide(request, grammar)
             if isinstance(verdict, Accepted):
                 accepted.append(verdict)
             else:
                 rejected.append((request, verdict))
         return accepted, rejected
 
-    def _decide(self, request: Request) -> Accepted | Rejected:
+    def _take_submitted(self) -> list[tuple[Request, CompiledGrammar | InvalidRequest | None]]:
+        submitted: list[tuple[Request, CompiledGrammar | InvalidRequest | None]] = []
+        while self._submissions:
+            request = self._submissions.popleft()
+            if request.sampling.grammar is None:
+                submitted.append((request, None))
+            else:
+                self._compiling.add(request)
+        return [*submitted, *self._compiling.take_ready()]
+
+    def _decide(self, request: Request, grammar: CompiledGrammar | InvalidRequest | None) -> Accepted | Rejected:
         try:
             max_tokens = self._fit(request)
+            if isinstance(grammar, InvalidRequest):
+                raise grammar
         except InvalidRequest as error:
             return Rejected(request.id, error.code, str(error))
         limits: dict[str, str] = {}
@@ -75,7 +90,7 @@ class Intake:
         if rejection is not None:
             message = rejection.message or f"refused for now: {rejection.reason}"
             return Rejected(request.id, rejection.reason, message, float(rejection.retry_after_seconds), limits)
-        self._enter(request, max_tokens)
+        self._enter(request, max_tokens, grammar)
         return Accepted(request.id, max_tokens, limits)
 
     def _fit(self, request: Request) -> int:
@@ -136,7 +151,7 @@ class Intake:
         planner = self._panel.first("plan_iteration")
         return planner is not None and bool(getattr(planner.instance, "whole_prompts", False))
 
-    def _enter(self, request: Request, max_tokens: int) -> None:
+    def _enter(self, request: Request, max_tokens: int, grammar: CompiledGrammar | None) -> None:
         state = self._state
         most = max(1, max_tokens)
         predicted = self._panel.ask_one(
@@ -157,6 +172,7 @@ class Intake:
                 arrival_iteration=state.iteration,
                 predicted_output_tokens=predicted,
                 block_hashes=hashes,
+                matcher=grammar.matcher() if grammar is not None else None,
             )
             for index in range(request.n)
         ]

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core_engine.config import EngineConfig
-from core_engine.executor import Executor
+from core_engine.executor import Executor, ModelSpec
+from core_engine.grammars.compiler import GrammarCompiler
+from core_engine.grammars.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from core_engine.model.floor import LinearFloor
@@ -54,6 +56,17 @@ def load_executor(
     from core_engine.model import load_executor as load
 
     return load(config, directory, report)
+
+
+def grammar_compiler(directory: Path, spec: ModelSpec) -> GrammarCompiler:
+    """What compiles grammars for the model in `directory`; its tokenizer is read when the first one comes."""
+
+    def load_vocabulary() -> Vocabulary:
+        from core_engine.text import load_text_model
+
+        return Vocabulary.of(load_text_model(directory), spec.vocab_size, spec.eos_token_ids)
+
+    return GrammarCompiler(load_vocabulary)
 
 
 def linear_floor(config: EngineConfig, directory: Path) -> LinearFloor:

@@ -7,21 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from core_engine.grammars.grammar import Grammar
+from core_engine.grammars.matcher import Matcher
+
 Kind = Literal["generate", "embed"]
 FinishReason = Literal["stop", "length", "cancelled", "error", "rejected"]
-GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark"]
-
-
-class Grammar(msgspec.Struct, frozen=True):
-    """What a whole output must be, from its first token to its end.
-
-    `text` is nothing for `json_object` (any JSON object), a JSON Schema as JSON for `json_schema`, a
-    regular expression that matches the whole output for `regex`, a JSON list of strings for `choice`,
-    and a grammar in Lark's notation as llguidance reads it for `lark`.
-    """
-
-    kind: GrammarKind
-    text: str = ""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,10 +80,10 @@ class Sequence:
     __slots__ = (
         "arrival_iteration", "arrival_seconds", "block_hashes", "block_table", "class_name", "finish_reason",
         "first_token_seconds", "id", "in_flight", "kind", "last_hold", "last_planned_iteration", "last_token_seconds",
-        "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens", "num_matched_tokens",
-        "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens", "predicted_output_tokens",
-        "priority", "request", "request_id", "sample_index", "sampling", "scores_prompt", "seed", "start_iteration",
-        "start_seconds", "status", "tenant", "token_ids", "weight",
+        "matcher", "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens",
+        "num_matched_tokens", "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens",
+        "predicted_output_tokens", "priority", "request", "request_id", "sample_index", "sampling", "scores_prompt",
+        "seed", "start_iteration", "start_seconds", "status", "tenant", "token_ids", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +98,7 @@ class Sequence:
         arrival_iteration: int,
         predicted_output_tokens: int = 1,
         block_hashes: tuple[bytes, ...] = (),
+        matcher: Matcher | None = None,
     ) -> None:
         self.id = id  # grows with arrival: the order of ids is the order of arrival
         self.request = request
@@ -121,6 +112,7 @@ class Sequence:
         self.weight = request.weight
         self.seed = seed
         self.scores_prompt = sample_index == 0 and request.sampling.prompt_logprobs is not None
+        self.matcher = matcher  # where the output stands in its grammar; it has seen every output token
 
         self.token_ids = list(request.prompt_token_ids)
         self.num_tokens = len(self.token_ids)

@@ -70,5 +70,5 @@ class ModelLoader:
         await self._end(model)
 
     async def _end(self, model: ServedModel) -> None:
-        await model.client.stop()
+        await model.stop()
         self._gateway.remove(model)

@@ -6,6 +6,7 @@ from core_engine import EngineInfo, SamplingParams
 from core_engine.text import TextModel
 from gateway.errors import ApiError, invalid
 from gateway.protocol.fields import GenerationFields
+from gateway.structured import output_grammar
 
 
 def sampling_params(
@@ -53,6 +54,7 @@ def sampling_params(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         seed=fields.seed,
+        grammar=output_grammar(fields),
     )
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from core_engine import EngineClient, EngineInfo
+from core_engine import EngineClient, EngineInfo, GrammarChecker
 from core_engine.text import TextModel, load_text_model
 from gateway.deployment import ModelSettings, Parsers
 from gateway.errors import ApiError
@@ -60,13 +60,17 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A model that serves: engine, text half, what the engine says of it, parsers, and the count of its requests."""
+    """A model that serves: engine, text half, what the engine says of it, parsers, and the count of its requests.
+
+    `grammars` finds out what structured output it can guarantee.
+    """
 
     client: EngineClient
     text_model: TextModel
     info: EngineInfo
     parsers: Parsers
     activity: Activity
+    grammars: GrammarChecker
 
 
 class ServedModel:
@@ -80,6 +84,7 @@ class ServedModel:
         self.kind = settings.config.task
         self.client = client
         self.text_model = text_model
+        self._grammars: GrammarChecker | None = None
         self.activity = Activity()
         self.unloading = False
         self.created = int(time.time())
@@ -99,7 +104,15 @@ class ServedModel:
             raise unavailable(self.state)
         assert self.text_model is not None
         assert self.client.info is not None
-        return Serving(self.client, self.text_model, self.client.info, self._parsers, self.activity)
+        if self._grammars is None:
+            self._grammars = GrammarChecker(self.text_model)
+        return Serving(self.client, self.text_model, self.client.info, self._parsers, self.activity, self._grammars)
+
+    async def stop(self) -> None:
+        """End the engine, and what was started beside it; requests that still run end with an error."""
+        if self._grammars is not None:
+            await self._grammars.close()
+        await self.client.stop()
 
     async def bring_up(self) -> None:
         """Start the engine, read the text half, and say when requests can come.

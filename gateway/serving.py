@@ -19,6 +19,7 @@ from gateway.operation import Operation, Writer
 from gateway.responses import json_response
 from gateway.state import Gateway
 from gateway.stream import EventStream
+from gateway.structured import naming_its_field
 from gateway.timing import timing_of_answer, timing_of_stream
 
 
@@ -102,8 +103,11 @@ class Exchange:
         serving = self._serving
         plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
         self._writer = self._operation.writer(plan, serving)
-        self._generation = Generation(serving.client, serving.text_model, plan, self._span, self._caller)
-        await self._generation.start()
+        with naming_its_field(self._operation.fields):
+            if plan.sampling.grammar is not None:
+                await serving.grammars.check(plan.sampling.grammar)
+            self._generation = Generation(serving.client, serving.text_model, plan, self._span, self._caller)
+            await self._generation.start()
         return self._generation, self._writer
 
     async def answer(self) -> bytes:

@@ -52,7 +52,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """End all engines; what still runs ends with an error that its client sees."""
-        await asyncio.gather(*(model.client.stop() for model in self.models))
+        await asyncio.gather(*(model.stop() for model in self.models))
 
     @property
     def is_busy(self) -> bool:

@@ -9,10 +9,6 @@ from gateway.protocol.fields import GenerationFields
 
 def refuse_unsupported(fields: GenerationFields) -> None:
     """Refuse what neither endpoint can do yet."""
-    if fields.response_format is not None and fields.response_format.get("type") != "text":
-        raise _missing("response_format", '\'response_format\' can only be {"type": "text"} so far.')
-    if fields.structured_outputs is not None:
-        raise _missing("structured_outputs", "'structured_outputs' is not supported yet.")
     if fields.prompt_logprobs is not None and fields.stream:
         message = "'prompt_logprobs' can't be streamed; completions stream them with 'echo' and 'logprobs'."
         raise invalid(message, param="prompt_logprobs")

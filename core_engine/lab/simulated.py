@@ -68,8 +68,8 @@ class SimulatedExecutor:
     The next token is a hash of seed, sample index, position and last token; greedy sequences leave
     seed and sample index out, so that equal greedy prompts get equal texts. No token is an end of
     sequence unless `SimulatedModel.eos_probability` says so. Of the sampling parameters only `temperature`
-    (0 or not), `min_tokens`, `logprobs` and `prompt_logprobs` matter. Raises IntegrityError for a batch that a real
-    model would get wrong.
+    (0 or not), `min_tokens`, `grammar`, `logprobs` and `prompt_logprobs` matter. Raises
+    IntegrityError for a batch that a real model would get wrong.
     """
 
     def __init__(self, spec: ModelSpec, clock: Clock, model: SimulatedModel | None = None) -> None:
@@ -122,6 +122,9 @@ class SimulatedExecutor:
             sequence.num_tokens,
             sequence.token_ids[-1],
         )
+        if sequence.matcher is not None:
+            allowed = sequence.matcher.allowed_token_ids()
+            return allowed[draw % len(allowed)]
         ends = self._spec.eos_token_ids
         if ends and sequence.num_output_tokens >= sequence.sampling.min_tokens:
             if (draw >> 11) / (1 << 53) < self._model.eos_probability:

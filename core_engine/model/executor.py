@@ -10,6 +10,7 @@ import torch
 
 from core_engine.executor import Batch, BatchResult, ModelSpec
 from core_engine.model.attention import AttentionSite, ForwardPass
+from core_engine.model.grammar_masks import GrammarMasks
 from core_engine.model.head import Head
 from core_engine.model.layout import BatchLayout
 from core_engine.model.prompt_scores import PromptScores, score
@@ -42,6 +43,7 @@ class TransformersExecutor:
         self._hands_down_pass = hands_down_pass
         self._head = Head(model)
         self._device = torch.device(model.device)
+        self._grammar_masks = GrammarMasks(spec.vocab_size, self._device)
 
     @property
     def spec(self) -> ModelSpec:
@@ -56,11 +58,16 @@ class TransformersExecutor:
     @torch.inference_mode()
     def submit(self, batch: Batch) -> _InFlight:
         """Start one pass, sampling included. Nothing here waits for a GPU; a CPU is done when it returns."""
+        sampled_sequences = [batch.sequences[row] for row in batch.sample_rows]
+        grammar_masks = self._grammar_masks.begin(sampled_sequences)
         decoded: list[Any] = []
         with self._head.listening(decoded) if batch.scored else nullcontext():
             logits = self.logits(batch)
         scores = self._score(batch, decoded) if batch.scored else None
-        sampled = self._sample(batch, logits) if logits is not None else None
+        sampled = None
+        if logits is not None:
+            masks = grammar_masks.result() if grammar_masks is not None else None
+            sampled = self._sampler.sample(logits, sampled_sequences, masks)
         if scores is not None:
             scores.to_host()
         if sampled is not None:
@@ -114,14 +121,6 @@ class TransformersExecutor:
             ).logits[0]
         # A few models know no logits_to_keep and give them all.
         return logits if logits.shape[0] == rows.shape[0] else logits.index_select(0, rows)
-
-    def _sample(self, batch: Batch, logits: torch.Tensor) -> Sampled:
-        places = {row: place for place, row in enumerate(batch.sample_rows)}
-        return self._sampler.sample(
-            logits,
-            [batch.sequences[row] for row in batch.sample_rows],
-            {places[row]: mask for row, mask in batch.logits_masks.items() if row in places},
-        )
 
     def _score(self, batch: Batch, decoded: list[Any]) -> PromptScores:
         """Log-probabilities of prompt tokens, from what the decoder answered in the batch's pass."""

@@ -1,10 +1,10 @@
-"""Which tokens a sequence may draw next: bans of single tokens and allow lists, as -inf in the logits."""
+"""Which tokens a request wants to be drawn: bans of single tokens and allow lists, as -inf in the logits."""
 
 from __future__ import annotations
 
 import torch
 
-from core_engine.model.layout import upload, upload_lists
+from core_engine.model.layout import upload_lists
 from core_engine.request import Sequence
 
 
@@ -26,10 +26,13 @@ def banned_tokens(sequence: Sequence, eos_token_ids: tuple[int, ...]) -> list[in
     """Tokens that must not come next.
 
     Ends and stops while the output is shorter than `min_tokens` (an ignored end of sequence ends
-    nothing, so it stays), and the last token of each bad word whose other tokens were just said.
+    nothing, so it stays, but with a grammar, whose end it is), and the last token of each bad word
+    whose other tokens were just said.
     """
     sampling = sequence.sampling
     banned: list[int] = []
+    if sequence.matcher is not None and sampling.ignore_eos:
+        banned += eos_token_ids
     if sequence.num_output_tokens < sampling.min_tokens:
         banned += sampling.stop_token_ids
         if not sampling.ignore_eos:
@@ -43,11 +46,8 @@ def banned_tokens(sequence: Sequence, eos_token_ids: tuple[int, ...]) -> list[in
     return banned
 
 
-def restrict(logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]) -> None:
-    """Set tokens outside `allowed_token_ids` and outside the bitmask of their row to -inf in place.
-
-    Bit i of byte i // 8 stands for token i; tokens beyond a mask's end are not allowed.
-    """
+def restrict(logits: torch.Tensor, sequences: list[Sequence]) -> None:
+    """Set tokens outside `allowed_token_ids` to -inf in place."""
     vocab_size = logits.shape[1]
     for row, sequence in enumerate(sequences):
         allowed_ids = sequence.sampling.allowed_token_ids
@@ -55,17 +55,14 @@ def restrict(logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int
             (ids,) = upload_lists([[token for token in allowed_ids if 0 <= token < vocab_size]], logits.device)
             kept = torch.full_like(logits[row], float("-inf")).index_copy_(0, ids, logits[row].index_select(0, ids))
             logits[row] = kept
-    if bitmasks:
-        (rows,) = upload_lists([list(bitmasks)], logits.device)
-        allowed = upload(unpack_bits(list(bitmasks.values()), vocab_size), logits.device)
-        restricted = logits.index_select(0, rows).masked_fill_(~allowed, float("-inf"))
-        logits.index_copy_(0, rows, restricted)
 
 
-def unpack_bits(bitmasks: list[bytes], num_bits: int) -> torch.Tensor:
-    """Bool `[masks, num_bits]`; bits that a mask lacks are False."""
-    num_bytes = -(-num_bits // 8)
-    padded = b"".join(mask[:num_bytes].ljust(num_bytes, b"\0") for mask in bitmasks)
-    packed = torch.frombuffer(bytearray(padded), dtype=torch.uint8).view(len(bitmasks), num_bytes, 1)
-    bits = torch.arange(8, dtype=torch.uint8)
-    return (packed >> bits).bitwise_and_(1).bool().flatten(1)[:, :num_bits]
+def is_restrained(sequence: Sequence) -> bool:
+    """Whether `ban` or `restrict` may have something to do."""
+    sampling = sequence.sampling
+    return bool(
+        sampling.min_tokens
+        or sampling.bad_words_token_ids
+        or sampling.allowed_token_ids is not None
+        or (sequence.matcher is not None and sampling.ignore_eos)
+    )

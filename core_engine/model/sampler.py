@@ -11,11 +11,12 @@ import torch
 
 from core_engine.messages import TokenLogprobs
 from core_engine.model import drawing, masks, penalties
+from core_engine.model.grammar_masks import RowMasks
 from core_engine.model.greedy import Chooser, best_tokens
-from core_engine.model.layout import download, upload
+from core_engine.model.layout import download, upload, upload_lists
 from core_engine.model.logprobs import Logprobs, raw_logprobs
 from core_engine.model.randomness import uniforms
-from core_engine.request import SamplingParams, Sequence
+from core_engine.request import Sequence
 
 _NOT_FINITE = -1
 _NOTHING_ALLOWED = -2
@@ -53,17 +54,17 @@ class Sampler:
         self._eos_token_ids = eos_token_ids
         self._choose_best = choose_best
 
-    def sample(self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]) -> Sampled:
+    def sample(self, logits: torch.Tensor, sequences: list[Sequence], grammar_masks: RowMasks | None = None) -> Sampled:
         """Sample from `logits` `[rows, vocab_size]` of any float type, one row a sequence.
 
-        `bitmasks`: row -> allowed tokens. Where the logits hold NaN or +inf, or nothing is allowed,
-        the row has no token and the others are not touched by it.
+        Where the logits hold NaN or +inf, or nothing is allowed, the row has no token and the others are
+        not touched by it.
         """
         best = self._choose_best(logits)
         logprobs_wanted = [
             (row, s.sampling.logprobs) for row, s in enumerate(sequences) if s.sampling.logprobs is not None
         ]
-        adjusted, allowed = self._adjust(logits, sequences, bitmasks)
+        adjusted, allowed = self._adjust(logits, sequences, grammar_masks)
         token_ids = best.clamp_min(0) if allowed is None else adjusted.argmax(-1)
         drawn = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature > 0.0]
         if drawn:
@@ -74,21 +75,34 @@ class Sampler:
         return Sampled(token_ids.masked_fill(best < 0, _NOT_FINITE), logprobs)
 
     def _adjust(
-        self, logits: torch.Tensor, sequences: list[Sequence], bitmasks: dict[int, bytes]
+        self, logits: torch.Tensor, sequences: list[Sequence], grammar_masks: RowMasks | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Float32 logits after penalties, biases, bans and masks, and which rows have anything left.
+        """Float32 logits after penalties, biases, masks and bans, and which rows have anything left.
 
         Where there is nothing to adjust, the logits as they are, and None.
         """
-        penalised = [row for row, sequence in enumerate(sequences) if not penalties.is_neutral(sequence)]
-        restrained = bool(bitmasks) or any(_is_restrained(sequence.sampling) for sequence in sequences)
-        if not penalised and not restrained:
+        restrained = any(map(masks.is_restrained, sequences))
+        if grammar_masks is None and not restrained and all(map(penalties.is_neutral, sequences)):
             return logits, None
         adjusted = logits.to(torch.float32, copy=True)
         penalties.adjust(adjusted, sequences)
-        masks.ban(adjusted, sequences, self._eos_token_ids)
-        masks.restrict(adjusted, sequences, bitmasks)
+        if grammar_masks is not None:
+            grammar_masks.apply(adjusted)
+        if restrained:
+            self._restrain(adjusted, sequences, grammar_masks)
         return adjusted, adjusted.amax(-1) > float("-inf")
+
+    def _restrain(self, adjusted: torch.Tensor, sequences: list[Sequence], grammar_masks: RowMasks | None) -> None:
+        """Bans and allow lists, which yield to a grammar where they would leave it nothing."""
+        rows = [row for row in grammar_masks.rows if masks.is_restrained(sequences[row])] if grammar_masks else []
+        (index,) = upload_lists([rows], adjusted.device)
+        by_grammar = adjusted.index_select(0, index)
+        masks.ban(adjusted, sequences, self._eos_token_ids)
+        masks.restrict(adjusted, sequences)
+        if rows:
+            restrained = adjusted.index_select(0, index)
+            has_left = restrained.amax(-1, keepdim=True) > float("-inf")
+            adjusted.index_copy_(0, index, torch.where(has_left, restrained, by_grammar))
 
     @staticmethod
     def _draw(
@@ -104,7 +118,3 @@ class Sampler:
             upload(torch.from_numpy(numbers), adjusted.device),
         )
         return token_ids.index_copy(0, index, chosen)
-
-
-def _is_restrained(sampling: SamplingParams) -> bool:
-    return bool(sampling.min_tokens or sampling.bad_words_token_ids or sampling.allowed_token_ids is not None)

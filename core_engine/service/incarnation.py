@@ -60,7 +60,7 @@ class Incarnation:
             *(sys.executable, "-P", "-m", _PROGRAM, str(self._directory)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=_STDERR,  # whatever prints in there mustn't end up in the output of a command
-            env={**os.environ, "PYTHONPATH": _search_path()},
+            env=child_environment(),
             start_new_session=True,
         )
 
@@ -136,6 +136,7 @@ class Incarnation:
             self._directory = None
 
 
-def _search_path() -> str:
-    """PYTHONPATH (with -P) that lets a child import from where this process does, and from nowhere else."""
-    return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
+def child_environment() -> dict[str, str]:
+    """An environment that (with -P) lets a child import from where this process does, and from nowhere else."""
+    search_path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": search_path}

@@ -15,7 +15,7 @@ import msgspec
 
 from core_engine.engine import Engine
 from core_engine.errors import ConfigurationError, ModelError
-from core_engine.loading import load_executor, prepare_model
+from core_engine.loading import grammar_compiler, load_executor, prepare_model
 from core_engine.messages import (
     Cancel,
     EngineFailed,
@@ -87,7 +87,7 @@ def _load(start: Start, link: EngineLink) -> Engine | None:
         phases["prepare"] = time.perf_counter() - began
         link.send(ModelPrepared(start.epoch, str(directory)))
         executor = load_executor(start.config, directory, phases.__setitem__)
-        engine = Engine(start.config, executor)
+        engine = Engine(start.config, executor, grammars=grammar_compiler(directory, executor.spec))
     except (ConfigurationError, ModelError) as error:
         link.send(EngineFailed(start.epoch, str(error)))
         return None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -43,6 +43,31 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool | None = None
 
 
+class JsonSchemaFormat(msgspec.Struct, kw_only=True):
+    """The schema of `response_format`; `strict` or not, every answer fits it."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    schema: dict[str, Any] | bool
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, kw_only=True):
+    """`response_format`."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(msgspec.Struct, kw_only=True):
+    """`structured_outputs`, of which exactly one field is given: a JSON Schema (also as text), and so on."""
+
+    json: dict[str, Any] | bool | str | None = None
+    regex: str | None = None
+    choice: Annotated[list[str], msgspec.Meta(min_length=1, max_length=16384)] | None = None
+    grammar: str | None = None
+
+
 class GenerationFields(msgspec.Struct, kw_only=True):
     """What `/v1/chat/completions` and `/v1/completions` have in common.
 
@@ -77,8 +102,8 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
     return_token_ids: bool | None = None
     prompt_logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
-    response_format: dict[str, Any] | None = None
-    structured_outputs: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @property
     def stops(self) -> list[str]:

@@ -151,6 +151,9 @@ class FakeEngineClient:
     async def ask(self, question: object) -> Answer:
         raise EngineUnavailable("it has no policies to tell of")
 
+    async def stop(self) -> None:
+        pass
+
     async def submit(self, request: Request) -> FakeTicket:
         if self.before_submission is not None:
             self.before_submission(request)

@@ -71,6 +71,7 @@ class RunningGateway:
             if self.settings.data_dir is not None:
                 batches = await cleanup.enter_async_context(open_batches(self.gateway, directory))
             await self._serve(build_app(self.gateway, ModelLoader(self.gateway, self._deployment), responses, batches))
+        await self.gateway.stop()
         self.gateway.workers.close()
         telemetry.shutdown()
 

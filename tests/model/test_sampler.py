@@ -181,8 +181,8 @@ def test_bad_words_of_several_tokens_are_barred_at_the_last() -> None:
     assert sample(BEST_IS_EOS, [sequence([1], bad_words_token_ids=words)]) == [2]
 
 
-def test_bitmasks() -> None:
-    mask = (0b01011).to_bytes(1, "little")
+def test_masks_of_grammars() -> None:
+    mask = {0, 1, 3}
     assert sample(BEST_IS_EOS * 2, [sequence(), sequence()], {1: mask}) == [2, 3]
     assert set(
         sample(
@@ -193,8 +193,17 @@ def test_bitmasks() -> None:
     ) <= {0, 1, 3}
 
 
+def test_a_grammar_wins_where_bans_would_leave_it_nothing() -> None:
+    only_end, two = {EOS}, {1, 4}
+    for sampling in ({"min_tokens": 3}, {"allowed_token_ids": (0, 1)}, {"bad_words_token_ids": ((EOS,),)}):
+        assert sample(BEST_IS_EOS, [sequence(**sampling)], {0: only_end}) == [EOS]
+    assert sample(BEST_IS_EOS, [sequence(allowed_token_ids=(1,))], {0: two}) == [1]
+    assert sample(BEST_IS_EOS, [sequence(bad_words_token_ids=((1,), (4,)))], {0: two}) == [4]
+    assert sample(BEST_IS_EOS * 2, [sequence(min_tokens=3)] * 2, {1: only_end}) == [4, EOS]
+
+
 def test_excluding_every_token_fails_the_row() -> None:
-    sampled = Sampler((EOS,)).sample(torch.tensor(BEST_IS_EOS * 2), [sequence(allowed_token_ids=()), sequence()], {})
+    sampled = Sampler((EOS,)).sample(torch.tensor(BEST_IS_EOS * 2), [sequence(allowed_token_ids=()), sequence()])
     token_ids, _, failures = sampled.fetch()
     assert token_ids == [-1, 2]
     assert list(failures) == [0]
@@ -207,7 +216,7 @@ def test_excluding_every_token_fails_the_row() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rows_without_a_finite_best_fail_alone(bad: list[float], temperature: float) -> None:
     rows = [sequence(temperature=temperature, top_p=0.9, logprobs=1) for _ in range(2)]
-    token_ids, logprobs, failures = Sampler(()).sample(torch.tensor([bad, [0.0, 50.0, 1.0]]), rows, {}).fetch()
+    token_ids, logprobs, failures = Sampler(()).sample(torch.tensor([bad, [0.0, 50.0, 1.0]]), rows).fetch()
     assert token_ids == [-1, 1]
     assert list(failures) == [0]
     assert logprobs[1] is not None
@@ -224,7 +233,7 @@ def test_single_tokens_at_minus_infinity_are_no_failure() -> None:
 
 def test_logprobs_are_of_the_raw_distribution() -> None:
     row = sequence([1], logprobs=2, temperature=0.7, logit_bias={4: 100.0}, top_k=1)
-    token_ids, logprobs, _ = Sampler(()).sample(torch.tensor([LOGITS]), [row], {}).fetch()
+    token_ids, logprobs, _ = Sampler(()).sample(torch.tensor([LOGITS]), [row]).fetch()
     assert token_ids == [4]
     expected = [math.log(p) for p in softmax(LOGITS)]
     answer = logprobs[0]
@@ -236,16 +245,16 @@ def test_logprobs_are_of_the_raw_distribution() -> None:
 
 def test_each_row_gets_as_many_rivals_as_it_asked_for() -> None:
     rows = [sequence(logprobs=0), sequence(), sequence(logprobs=4)]
-    _, logprobs, _ = Sampler(()).sample(torch.tensor([LOGITS] * 3), rows, {}).fetch()
+    _, logprobs, _ = Sampler(()).sample(torch.tensor([LOGITS] * 3), rows).fetch()
     assert [None if answer is None else len(answer.top) for answer in logprobs] == [0, None, 4]
 
 
 def test_nobody_asked_for_logprobs() -> None:
-    assert Sampler(()).sample(torch.tensor([LOGITS]), [sequence()], {}).fetch()[1] == []
+    assert Sampler(()).sample(torch.tensor([LOGITS]), [sequence()]).fetch()[1] == []
 
 
 def test_log_probabilities_that_are_not_finite() -> None:
-    _, logprobs, _ = Sampler(()).sample(torch.tensor([[-INF, 1.0, -INF]]), [sequence(logprobs=3)], {}).fetch()
+    _, logprobs, _ = Sampler(()).sample(torch.tensor([[-INF, 1.0, -INF]]), [sequence(logprobs=3)]).fetch()
     answer = logprobs[0]
     assert answer is not None
     assert [value for _, value in answer.top] == [0.0, -9999.0, -9999.0]

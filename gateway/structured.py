@@ -1,0 +1,77 @@
+"""Structured output: what a request wants its answers to be, and the refusal of what can't be guaranteed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from core_engine import Grammar, InvalidRequest
+from gateway.errors import invalid
+from gateway.protocol.fields import GenerationFields, ResponseFormat, StructuredOutputs
+
+_KINDS = ("json", "regex", "choice", "grammar")
+
+
+def output_grammar(fields: GenerationFields) -> Grammar | None:
+    """The grammar of each answer; None where any text will do. Raises a 400 for a contradiction."""
+    by_format = _of_format(fields.response_format) if fields.response_format is not None else None
+    if fields.structured_outputs is None:
+        return by_format
+    if by_format is not None:
+        raise invalid(
+            "'structured_outputs' and 'response_format' both say what the answer must be: give one of them.",
+            param="structured_outputs",
+        )
+    return _of_structured_outputs(fields.structured_outputs)
+
+
+@contextmanager
+def naming_its_field(fields: GenerationFields) -> Iterator[None]:
+    """Have the refusal of a grammar name the field that asked for it."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.code not in {"invalid_grammar", "grammars_unsupported"}:
+            raise
+        param = "tools"
+        if fields.structured_outputs is not None:
+            param = "structured_outputs"
+        elif fields.response_format is not None and fields.response_format.type != "text":
+            param = "response_format"
+        raise invalid(f"'{param}' can't be served. {error}", param=param, code=error.code) from error
+
+
+def _of_format(wanted: ResponseFormat) -> Grammar | None:
+    if wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return Grammar("json_object")
+    if wanted.json_schema is None:
+        raise invalid(
+            "'response_format' of the type 'json_schema' needs the field 'json_schema'.",
+            param="response_format.json_schema",
+            code="missing_required_parameter",
+        )
+    return Grammar("json_schema", _json(wanted.json_schema.schema))
+
+
+def _of_structured_outputs(wanted: StructuredOutputs) -> Grammar:
+    given = [kind for kind in _KINDS if getattr(wanted, kind) is not None]
+    if len(given) != 1:
+        found = " and ".join(f"'{kind}'" for kind in given) or "none of them"
+        message = f"'structured_outputs' needs exactly one of {', '.join(_KINDS)}, and has {found}."
+        raise invalid(message, param="structured_outputs")
+    if wanted.json is not None:
+        return Grammar("json_schema", wanted.json if isinstance(wanted.json, str) else _json(wanted.json))
+    if wanted.regex is not None:
+        return Grammar("regex", wanted.regex)
+    if wanted.choice is not None:
+        return Grammar("choice", _json(wanted.choice))
+    assert wanted.grammar is not None
+    return Grammar("lark", wanted.grammar)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
