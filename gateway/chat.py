@@ -11,6 +11,7 @@ from gateway.prompts import chat_prompt
 from gateway.protocol.chat import ChatRequest
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
+from gateway.structured import grammar_field
 from gateway.tools.choice import tool_use
 from gateway.tools.reading import reading
 from gateway.unsupported import refuse_unsupported
@@ -61,6 +62,7 @@ class ChatOperation:
             skip_special_tokens=fields.skip_special_tokens is not False,
             priority=fields.priority,
             cache_salt=fields.cache_salt or "",
+            grammar_field=grammar_field(fields),
             new_reader=read.new_reader,
             shown_token_ids=read.shown_token_ids,
         )

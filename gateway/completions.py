@@ -21,6 +21,7 @@ from gateway.protocol.fields import PromptTokenLogprobs
 from gateway.protocol.usage import Usage
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
+from gateway.structured import grammar_field
 from gateway.unsupported import refuse_unsupported_completion
 
 DEFAULT_MAX_TOKENS = 16
@@ -77,6 +78,7 @@ class CompletionOperation:
             skip_special_tokens=fields.skip_special_tokens is not False,
             priority=fields.priority,
             cache_salt=fields.cache_salt or "",
+            grammar_field=grammar_field(fields),
             echoes=self._echoes(prompts, serving) if fields.echo else (),
         )
 

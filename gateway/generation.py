@@ -38,6 +38,7 @@ class GenerationPlan:
     cache_salt: str
     new_reader: Callable[[], Reader] = PlainReader
     shown_token_ids: frozenset[int] = frozenset()
+    grammar_field: str = "response_format"  # of the request, that asked for a grammar
     echoes: Sequence[EchoedPrompt] = ()  # by prompt, where answers repeat them
 
     def echo(self, number: int) -> EchoedPrompt | None:

@@ -19,7 +19,7 @@ from gateway.operation import Operation, Writer
 from gateway.responses import json_response
 from gateway.state import Gateway
 from gateway.stream import EventStream
-from gateway.structured import naming_its_field
+from gateway.structured import naming
 from gateway.timing import timing_of_answer, timing_of_stream
 
 
@@ -103,7 +103,7 @@ class Exchange:
         serving = self._serving
         plan = await self._gateway.workers.run(lambda: self._operation.plan(serving))
         self._writer = self._operation.writer(plan, serving)
-        with naming_its_field(self._operation.fields):
+        with naming(plan.grammar_field):
             if plan.sampling.grammar is not None:
                 await serving.grammars.check(plan.sampling.grammar)
             self._generation = Generation(serving.client, serving.text_model, plan, self._span, self._caller)

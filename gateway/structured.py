@@ -27,20 +27,24 @@ def output_grammar(fields: GenerationFields) -> Grammar | None:
     return _of_structured_outputs(fields.structured_outputs)
 
 
+def grammar_field(fields: GenerationFields) -> str:
+    """The field by which a request asks for a grammar; without the two that are for it these are its tools."""
+    if fields.structured_outputs is not None:
+        return "structured_outputs"
+    if fields.response_format is not None and fields.response_format.type != "text":
+        return "response_format"
+    return "tools"
+
+
 @contextmanager
-def naming_its_field(fields: GenerationFields) -> Iterator[None]:
+def naming(field: str) -> Iterator[None]:
     """Have the refusal of a grammar name the field that asked for it."""
     try:
         yield
     except InvalidRequest as error:
         if error.code not in {"invalid_grammar", "grammars_unsupported"}:
             raise
-        param = "tools"
-        if fields.structured_outputs is not None:
-            param = "structured_outputs"
-        elif fields.response_format is not None and fields.response_format.type != "text":
-            param = "response_format"
-        raise invalid(f"'{param}' can't be served. {error}", param=param, code=error.code) from error
+        raise invalid(f"'{field}' can't be served. {error}", param=field, code=error.code) from error
 
 
 def _of_format(wanted: ResponseFormat) -> Grammar | None:

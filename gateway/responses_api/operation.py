@@ -58,9 +58,10 @@ class ResponseOperation:
     def plan(self, serving: Serving) -> GenerationPlan:
         """Check and render; see Operation."""
         try:
-            return dataclasses.replace(self._chat.plan(serving), id=self.id)
+            plan = self._chat.plan(serving)
         except ApiError as error:
             raise in_other_words(error, NAMES) from None
+        return dataclasses.replace(plan, id=self.id, grammar_field=NAMES.get(plan.grammar_field, plan.grammar_field))
 
     def writer(self, plan: GenerationPlan, serving: Serving) -> ResponseWriter:
         """A writer for the response."""

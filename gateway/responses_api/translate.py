@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import msgspec
 
 from gateway.errors import ApiError, invalid
 from gateway.protocol.chat import ChatMessage, ChatRequest
-from gateway.protocol.fields import GenerationFields
+from gateway.protocol.fields import GenerationFields, ResponseFormat
 from gateway.protocol.responses import (
     FlatAllowedTools,
     FlatNamedTool,
@@ -65,12 +65,18 @@ def chat_request(fields: ResponseRequest, items: list[InputItem]) -> ChatRequest
     )
 
 
-def _response_format(fields: ResponseRequest) -> dict[str, Any] | None:
-    """The format one level deeper, where chat has a schema."""
+def _response_format(fields: ResponseRequest) -> ResponseFormat | None:
+    """The format one level deeper, where chat has a schema; raises a 400 for one that is none."""
     wanted = fields.text.format if fields.text else None
-    if wanted is None or wanted.get("type") != "json_schema":
-        return wanted
-    return {"type": "json_schema", "json_schema": {key: value for key, value in wanted.items() if key != "type"}}
+    if wanted is None:
+        return None
+    schema = {key: value for key, value in wanted.items() if key != "type"}
+    nested = {"type": wanted.get("type"), "json_schema": schema or None}
+    try:
+        return msgspec.convert(nested, ResponseFormat)
+    except msgspec.ValidationError as error:
+        message = f"Invalid value for 'text.format': {str(error).partition(' - at ')[0]}."
+        raise invalid(message, param="text.format") from None
 
 
 def _tool(tool: FlatTool, number: int) -> Tool:
