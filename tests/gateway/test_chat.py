@@ -236,22 +236,6 @@ def test_token_ids_are_told_on_request(server: RunningGateway) -> None:
     assert [token for choice in events.choices() for token in choice.get("token_ids", [])] == spoken
 
 
-@pytest.mark.parametrize(
-    ("param", "value"),
-    [],
-)
-def test_what_is_not_there_is_refused(server: RunningGateway, param: str, value: Any) -> None:
-    answer = server.chat(**{param: value})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
-    assert answer.json()["error"]["code"] == "unsupported_parameter"
-    assert not server.engine.submitted
-
-
-def test_plain_text_may_be_named_as_the_format(server: RunningGateway) -> None:
-    assert server.chat(response_format={"type": "text"}).status_code == 200
-
-
 def test_limits_of_admission_become_headers(server: RunningGateway) -> None:
     limits = {"limit-requests": "10", "x-ratelimit-remaining-requests": "9", "bad name\r\n": "1", "reset": "a\r\nb"}
     for stream in (False, True):

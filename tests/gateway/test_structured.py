@@ -114,3 +114,16 @@ def test_a_refusal_comes_before_a_stream_begins(server: RunningGateway) -> None:
     answer = server.chat(stream=True, structured_outputs={"regex": "("})
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_response_asks_for_it_by_its_own_names(server: RunningGateway) -> None:
+    wanted = {"type": "json_schema", "name": "shirt", "strict": True, "schema": SHIRT}
+    answer = server.post("/v1/responses", input="A shirt.", text={"format": wanted}, store=False)
+    assert answer.status_code == 200, answer.text
+    grammar = asked(server)
+    assert grammar is not None
+    assert json.loads(grammar.text) == SHIRT
+    for schema in ({"type": "nope"}, "x"):
+        refusal = server.post("/v1/responses", input="A shirt.", text={"format": {**wanted, "schema": schema}})
+        assert refusal.status_code == 400
+        assert refusal.json()["error"]["param"] == "text.format"
