@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,15 @@ def output_grammar(fields: GenerationFields) -> Grammar | None:
             param="structured_outputs",
         )
     return _of_structured_outputs(fields.structured_outputs)
+
+
+def response_format(nested: dict[str, Any], field: str) -> ResponseFormat:
+    """A format as chat has it, out of another endpoint's `field`; raises a 400 for one that is none."""
+    try:
+        return msgspec.convert(nested, ResponseFormat)
+    except msgspec.ValidationError as error:
+        problem = str(error).partition(" - at ")[0]
+        raise invalid(f"Invalid value for '{field}': {problem[:1].lower()}{problem[1:]}.", param=field) from None
 
 
 def grammar_field(fields: GenerationFields) -> str:

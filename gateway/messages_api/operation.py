@@ -39,9 +39,11 @@ class MessageOperation:
     def plan(self, serving: Serving) -> GenerationPlan:
         """Check and render; see Operation."""
         try:
-            return dataclasses.replace(self._chat.plan(serving), id=f"msg_{uuid.uuid4().hex}")
+            plan = self._chat.plan(serving)
         except ApiError as error:
             raise in_other_words(error, NAMES) from None
+        field = NAMES.get(plan.grammar_field, plan.grammar_field)
+        return dataclasses.replace(plan, id=f"msg_{uuid.uuid4().hex}", grammar_field=field)
 
     def writer(self, plan: GenerationPlan, serving: Serving) -> MessageWriter:
         """A writer for the message."""

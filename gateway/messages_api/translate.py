@@ -9,8 +9,10 @@ import msgspec
 from gateway.errors import ApiError, invalid
 from gateway.messages_api.turns import chat_messages, text_of
 from gateway.protocol.chat import ChatMessage, ChatRequest
+from gateway.protocol.fields import ResponseFormat
 from gateway.protocol.messages import AnyTool, Conversation, InputTool, MessageRequest, NoTool, OneTool
 from gateway.protocol.tools import ChosenFunction, FunctionTool, NamedTool, Tool, ToolChoice
+from gateway.structured import response_format
 
 # What a chat request calls differently, for its errors.
 NAMES = {"response_format": "output_config.format", "reasoning_effort": "output_config.effort"}
@@ -56,11 +58,11 @@ def conversation(fields: Conversation) -> ChatRequest:
     )
 
 
-def _response_format(wanted: dict[str, Any]) -> dict[str, Any]:
+def _response_format(wanted: dict[str, Any]) -> ResponseFormat:
     """The format one level deeper, where chat has a schema."""
-    if wanted.get("type") != "json_schema":
-        return wanted
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted.get("schema"), "strict": True}}
+    schema = {"name": "answer", "schema": wanted.get("schema"), "strict": True}
+    nested = {"type": wanted.get("type"), "json_schema": schema}
+    return response_format(nested, NAMES["response_format"])
 
 
 def _tool(tool: InputTool, number: int) -> Tool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gateway.errors import ApiError, invalid
 from gateway.protocol.chat import ChatMessage, ChatRequest
 from gateway.protocol.fields import GenerationFields, ResponseFormat
@@ -25,6 +23,7 @@ from gateway.protocol.tools import (
     ToolChoice,
 )
 from gateway.responses_api.items import chat_messages
+from gateway.structured import response_format
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
 
@@ -72,11 +71,7 @@ def _response_format(fields: ResponseRequest) -> ResponseFormat | None:
         return None
     schema = {key: value for key, value in wanted.items() if key != "type"}
     nested = {"type": wanted.get("type"), "json_schema": schema or None}
-    try:
-        return msgspec.convert(nested, ResponseFormat)
-    except msgspec.ValidationError as error:
-        message = f"Invalid value for 'text.format': {str(error).partition(' - at ')[0]}."
-        raise invalid(message, param="text.format") from None
+    return response_format(nested, NAMES["response_format"])
 
 
 def _tool(tool: FlatTool, number: int) -> Tool:

@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 from core_engine import Grammar, InvalidRequest
@@ -127,3 +128,20 @@ def test_a_response_asks_for_it_by_its_own_names(server: RunningGateway) -> None
         refusal = server.post("/v1/responses", input="A shirt.", text={"format": {**wanted, "schema": schema}})
         assert refusal.status_code == 400
         assert refusal.json()["error"]["param"] == "text.format"
+
+
+def test_a_message_asks_for_it_by_its_own_names(server: RunningGateway) -> None:
+    def ask(schema: Any) -> httpx.Response:
+        wanted = {"format": {"type": "json_schema", "schema": schema}}
+        messages = [{"role": "user", "content": "A shirt."}]
+        return server.post("/v1/messages", messages=messages, max_tokens=20, output_config=wanted)
+
+    answer = ask(SHIRT)
+    assert answer.status_code == 200, answer.text
+    grammar = asked(server)
+    assert grammar is not None
+    assert json.loads(grammar.text) == SHIRT
+    for schema in ({"type": "nope"}, "x", None):
+        refusal = ask(schema)
+        assert refusal.status_code == 400
+        assert "'output_config.format'" in refusal.json()["error"]["message"]
