@@ -27,6 +27,7 @@ from gateway.routes.generate import generation_routes
 from gateway.routes.health import health_routes
 from gateway.routes.messages import message_routes
 from gateway.routes.models import model_routes
+from gateway.routes.openapi import openapi_routes
 from gateway.routes.responses import response_routes
 from gateway.routes.tokens import token_routes
 from gateway.state import Gateway
@@ -54,6 +55,7 @@ class GatewayPlugin(InitPluginProtocol):
             *file_routes(gateway, self._batches),
             *batch_routes(gateway, self._batches),
             *health_routes(gateway),
+            *openapi_routes(gateway),
             *(self._admin_routes() if gateway.settings.admin_key else ()),
         ]
         app_config.exception_handlers = {Exception: _answer_error, HTTPException: _answer_error}

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from gateway.errors import ApiError
 
-# Probes come from machines that have no key.
-KEYLESS_PATHS = frozenset({"/health", "/ready"})
+# Probes come from machines that have no key, and a browser shows a page without one; the document holds no secret.
+KEYLESS_PATHS = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
 
 
 ADMIN_PATH = "/admin/"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.commands.bench import bench
+from gateway.commands.openapi import openapi
 from gateway.commands.policies import policies
 from gateway.commands.serve import serve
 
@@ -18,3 +19,4 @@ def main() -> None:
 main.add_command(serve)
 main.add_command(bench)
 main.add_command(policies)
+main.add_command(openapi)

@@ -15,12 +15,12 @@ from gateway.batches.endpoints import ENDPOINTS
 from gateway.batches.store import Line, Result
 from gateway.errors import ApiError, report
 from gateway.protocol.batches import (
+    BatchInputDetails,
     BatchObject,
+    BatchOutputDetails,
     BatchUsage,
-    InputDetails,
     LineError,
     LineResponse,
-    OutputDetails,
     RawLine,
     ResultLine,
 )
@@ -151,6 +151,6 @@ def _usage(body: bytes) -> BatchUsage:
         input_tokens,
         output_tokens,
         input_tokens + output_tokens,
-        InputDetails(cached.cached_tokens or 0),
-        OutputDetails(reasoning.reasoning_tokens or 0),
+        BatchInputDetails(cached.cached_tokens or 0),
+        BatchOutputDetails(reasoning.reasoning_tokens or 0),
     )

@@ -51,13 +51,13 @@ class RequestCounts(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
-class InputDetails(msgspec.Struct, frozen=True):
+class BatchInputDetails(msgspec.Struct, frozen=True):
     """Of the input tokens."""
 
     cached_tokens: int = 0
 
 
-class OutputDetails(msgspec.Struct, frozen=True):
+class BatchOutputDetails(msgspec.Struct, frozen=True):
     """Of the output tokens."""
 
     reasoning_tokens: int = 0
@@ -69,16 +69,18 @@ class BatchUsage(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
-    input_tokens_details: InputDetails = InputDetails()
-    output_tokens_details: OutputDetails = OutputDetails()
+    input_tokens_details: BatchInputDetails = BatchInputDetails()
+    output_tokens_details: BatchOutputDetails = BatchOutputDetails()
 
     def __add__(self, other: BatchUsage) -> BatchUsage:
         return BatchUsage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.total_tokens + other.total_tokens,
-            InputDetails(self.input_tokens_details.cached_tokens + other.input_tokens_details.cached_tokens),
-            OutputDetails(self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens),
+            BatchInputDetails(self.input_tokens_details.cached_tokens + other.input_tokens_details.cached_tokens),
+            BatchOutputDetails(
+                self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
+            ),
         )
 
 

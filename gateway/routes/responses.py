@@ -9,6 +9,7 @@ from litestar import Request, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
+from msgspec import UNSET, UnsetType
 
 from gateway.body import read_json
 from gateway.disconnect import unless_disconnected
@@ -30,7 +31,7 @@ class PageOptions(msgspec.Struct, frozen=True):
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
+    after: str | UnsetType = UNSET
 
 
 def response_routes(gateway: Gateway, responses: Responses) -> list[HTTPRouteHandler]:
@@ -125,7 +126,7 @@ def _page(items: list[InputItem], options: PageOptions) -> ItemList:
     if options.order == "desc":
         items.reverse()
     start = 0
-    if options.after is not None:
+    if options.after is not UNSET:
         ids = [item.id for item in items]
         if options.after not in ids:
             raise invalid(f"There is no item with the id '{options.after[:100]}'.", param="after")

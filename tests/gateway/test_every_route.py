@@ -19,6 +19,8 @@ from core_engine import KeyConfig
 from core_engine.text import TextModel
 from gateway.auth import KEYLESS_PATHS
 from gateway.edge import Edge
+from gateway.openapi.document import describe
+from tests.gateway.described import Described
 from tests.gateway.raw import envelope, head, read_all, statuses
 from tests.gateway.running import RunningGateway, running_gateway
 
@@ -27,7 +29,7 @@ METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 PAGE = "https://chat.example.com"
 
 # Everything else has two paths, with /v1 and without.
-WITH_ONE_PATH = re.compile(r"^/(health|ready|metrics|admin/.*)$")
+WITH_ONE_PATH = re.compile(r"^/(health|ready|metrics|openapi\.json|docs|admin/.*)$")
 # Everything else that is posted has a body.
 WITHOUT_BODY = re.compile(r"/cancel$")
 # Errors of these have Anthropic's envelope, which knows no code.
@@ -53,11 +55,14 @@ class Guarded:
     def __init__(self, running: RunningGateway) -> None:
         self.running = running
         self.routes = routes_of(running.app)
+        self._described = Described(describe(with_admin=True))
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """With the key that the path wants."""
+        """With the key that the path wants; whatever comes is what the OpenAPI document says."""
         headers = {"authorization": f"Bearer {key_of(path)}", **options.pop("headers", {})}
-        return self.running.http.request(method, path, headers=headers, **options)
+        response = self.running.http.request(method, path, headers=headers, **options)
+        self._described.check(response)
+        return response
 
     def posted(self) -> list[Route]:
         return [route for route in self.routes if route.reads_body]

@@ -80,7 +80,7 @@ def error_of(response: Any, status: int) -> dict[str, Any]:
 
 
 def test_unknown_paths_are_404(server: RunningGateway) -> None:
-    for path in ("/", "/v1", "/v1/nothing", "/v1/chat", "/v1/chat/completions/x", "/docs", "/schema"):
+    for path in ("/", "/v1", "/v1/nothing", "/v1/chat", "/v1/chat/completions/x", "/docs/x", "/schema"):
         assert error_of(server.http.get(path), 404)["type"] == "invalid_request_error"
 
 
