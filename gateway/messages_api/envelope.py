@@ -19,13 +19,17 @@ _TYPES = {
 _FIELD = re.compile(r"\w+")
 
 
-class _Detail(msgspec.Struct, frozen=True):
+class MessageErrorDetail(msgspec.Struct, frozen=True):
+    """The inside of the envelope."""
+
     type: str
     message: str
 
 
-class _Body(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
-    error: _Detail
+class MessageErrorBody(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """The envelope of every error of the Messages API."""
+
+    error: MessageErrorDetail
     request_id: str
 
 
@@ -46,4 +50,4 @@ def messages_error(error: ApiError, request_id: str) -> bytes:
     field = _FIELD.match(error.param or "")
     if field is not None and f"'{field.group()}" not in message:
         message = f"{error.param}: {message}"
-    return msgspec.json.encode(_Body(_Detail(kind, message), request_id))
+    return msgspec.json.encode(MessageErrorBody(MessageErrorDetail(kind, message), request_id))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ApiError, ErrorBody
+from gateway.messages_api.envelope import MessageErrorBody, error_body, is_messages_path
 from gateway.openapi.endpoint import Content, Endpoint
 from gateway.openapi.endpoints import ENDPOINTS
 from gateway.openapi.schemas import Schemas
@@ -24,7 +25,9 @@ An OpenAI-compatible server. What all endpoints have in common:
   (`x-also-at`); GET comes with HEAD. A path asked with another method answers 405, an unknown path 404.
 - In requests `null` means absent, for every field that may be null. Outside `/admin` unknown fields are ignored.
 - Bodies are UTF-8 without compression.
-- Every answer has `x-request-id`, the one that was sent or a new one. Every error has the same envelope.
+- Every answer has `x-request-id`, the one that was sent or a new one. Every error has the same envelope,
+  but for those of `/v1/messages`, which has its own.
+- Keys are taken as `x-api-key` too.
 """
 _ERRORS = {
     400: "What was asked for is invalid or can't be done; `param` names the field at fault",
@@ -42,6 +45,7 @@ _ERRORS = {
     507: "The disk space for files is used up",
 }
 _ERROR_CODES = {400: "invalid_value", 401: "invalid_api_key", 404: "model_not_found", 429: "queue_full"}
+_ENVELOPES: Mapping[bool, Any] = {False: ErrorBody, True: MessageErrorBody}  # by whether it is the Messages API
 _RETRY = {
     "retry-after": {"description": "Seconds after which to try again", "schema": {"type": "string"}},
 }
@@ -62,11 +66,10 @@ def describe(*, with_admin: bool) -> Json:
     """The document as plain values."""
     endpoints = [endpoint for endpoint in ENDPOINTS if with_admin or endpoint.access != "admin_key"]
     requests = [endpoint.request.type for endpoint in endpoints if endpoint.request is not None]
-    schemas = Schemas(requests, [kind for endpoint in endpoints for kind in endpoint.types] + [ErrorBody])
+    schemas = Schemas(requests, [kind for endpoint in endpoints for kind in endpoint.types] + [*_ENVELOPES.values()])
     paths: dict[str, Json] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint, schemas)
-    statuses = {status for endpoint in endpoints for status in endpoint.statuses_of_errors}
     keys = {"key": "An API key, where the server has any"}
     if with_admin:
         keys["admin_key"] = "The admin key"
@@ -83,7 +86,11 @@ def describe(*, with_admin: bool) -> Json:
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "responses": {f"Error{status}": _error(status, schemas) for status in sorted(statuses)},
+            "responses": {
+                _name_of_error(endpoint, status): _error(endpoint, status, schemas)
+                for endpoint in endpoints
+                for status in endpoint.statuses_of_errors
+            },
             "securitySchemes": {
                 name: {"type": "http", "scheme": "bearer", "description": text} for name, text in keys.items()
             },
@@ -110,7 +117,7 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> Json:
     if endpoint.request is not None:
         operation["requestBody"] = {"required": True, "content": _contents([endpoint.request], schemas)}
     for status in endpoint.statuses_of_errors:
-        operation["responses"][str(status)] = {"$ref": f"#/components/responses/Error{status}"}
+        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_name_of_error(endpoint, status)}"}
     return operation
 
 
@@ -142,10 +149,18 @@ def _plain(example: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(example))
 
 
-def _error(status: int, schemas: Schemas) -> Json:
+def _name_of_error(endpoint: Endpoint, status: int) -> str:
+    return f"{'MessagesError' if is_messages_path(endpoint.path) else 'Error'}{status}"
+
+
+def _error(endpoint: Endpoint, status: int, schemas: Schemas) -> Json:
     error = ApiError(status, _ERRORS[status] + ".", code=_ERROR_CODES.get(status))
-    content = {"schema": schemas.of(ErrorBody), "example": msgspec.json.decode(error.body())}
-    described: Json = {"description": _ERRORS[status], "content": {"application/json": content}}
+    example = msgspec.json.decode(error_body(error, endpoint.path, "req_1"))
+    schema = schemas.of(_ENVELOPES[is_messages_path(endpoint.path)])
+    described: Json = {
+        "description": _ERRORS[status],
+        "content": {"application/json": {"schema": schema, "example": example}},
+    }
     if status in {429, 503}:
         described["headers"] = _RETRY
     return described

@@ -154,6 +154,8 @@ def test_events_are_of_their_schema(
     body = {**request_of(endpoint).example, "stream": True, "max_tokens": 200, "max_output_tokens": 200}
     if endpoint.name == "create_chat_completion":
         body |= {"tools": [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]}
+    elif endpoint.name == "create_message":
+        body |= {"tools": [{"name": "weather", "input_schema": WEATHER}]}
     elif endpoint.name == "create_response":
         body |= {"tools": [{"type": "function", "name": "weather", "parameters": WEATHER}]}
     response = open_gateway.http.post(endpoint.path, json=body)
