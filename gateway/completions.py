@@ -21,7 +21,7 @@ from gateway.protocol.fields import PromptTokenLogprobs
 from gateway.protocol.usage import Usage
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
-from gateway.structured import grammar_field
+from gateway.structured import check_copies, grammar_field
 from gateway.unsupported import refuse_unsupported_completion
 
 DEFAULT_MAX_TOKENS = 16
@@ -65,6 +65,7 @@ class CompletionOperation:
                 f"{len(prompts)} prompts with {num_samples} samples each are more than {MAX_SEQUENCES} completions.",
                 param="n" if fields.best_of is None else "best_of",
             )
+        check_copies(sampling.grammar, len(prompts), grammar_field(fields))
         if fields.echo or scores:
             param = "echo" if fields.echo else "prompt_logprobs"
             check_repeated(prompts, num_samples, sampling.prompt_logprobs or 0, param)

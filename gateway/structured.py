@@ -12,6 +12,8 @@ from core_engine import Grammar, InvalidRequest
 from gateway.errors import invalid
 from gateway.protocol.fields import GenerationFields, ResponseFormat, StructuredOutputs
 
+MAX_COPIED_CHARACTERS = 8 * 1024 * 1024
+
 _KINDS = ("json", "regex", "choice", "grammar")
 
 
@@ -26,6 +28,16 @@ def output_grammar(fields: GenerationFields) -> Grammar | None:
             param="structured_outputs",
         )
     return _of_structured_outputs(fields.structured_outputs)
+
+
+def check_copies(grammar: Grammar | None, num_prompts: int, field: str) -> None:
+    """Raise a 400 where a grammar that goes to the engine with each prompt would come to too much."""
+    if grammar is not None and len(grammar.text) * num_prompts > MAX_COPIED_CHARACTERS:
+        raise invalid(
+            f"'{field}' has {len(grammar.text)} characters for each of {num_prompts} prompts; together at most "
+            f"{MAX_COPIED_CHARACTERS} are served.",
+            param=field,
+        )
 
 
 def response_format(nested: dict[str, Any], field: str) -> ResponseFormat:

@@ -25,7 +25,7 @@ from core_engine.service.lifeline import end_with_parent
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-_MAX_SECONDS = 3  # of computing, so that a busy machine refuses nobody
+_MAX_SECONDS = 2  # of computing, so that a busy machine refuses nobody
 _MAX_MEMORY_BYTES = 1 << 30  # for one grammar
 _STACK_BYTES = 2 << 20  # a quarter of what threads have elsewhere: what fits here fits there
 

@@ -28,6 +28,7 @@ _MAX_VERDICTS = 4096
 _TOO_MUCH = str(invalid_grammar("it takes more time, memory or depth than a grammar may"))
 # Its limit of time, too deep a recursion, no more memory.
 _ENDED_BY_GRAMMAR = (-signal.SIGXCPU, -signal.SIGSEGV, -signal.SIGABRT)
+_FAREWELL_SECONDS = 1.0
 _PATIENCE_SECONDS = 30.0  # a guard against a process that hangs without computing
 
 
@@ -133,13 +134,20 @@ class GrammarChecker:
         return msgspec.msgpack.encode(Vocabulary.of(text_model, text_model.vocab_size, text_model.eos_token_ids))
 
     async def _end(self) -> int | None:
-        """End the process; returns how it had ended already, where it had."""
+        """End the process, which does so by itself when nobody writes to it; returns how, None for by force."""
         process, self._process = self._process, None
         if process is None:
             return None
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        return await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                return await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            return None
 
 
 async def _send(stream: asyncio.StreamWriter, message: bytes) -> None:

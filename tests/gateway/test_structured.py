@@ -117,6 +117,14 @@ def test_a_refusal_comes_before_a_stream_begins(server: RunningGateway) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
+def test_a_large_grammar_is_not_sent_with_any_number_of_prompts(server: RunningGateway) -> None:
+    large = {"regex": "a" * 200_000}
+    assert server.complete(prompt=["x"] * 3, structured_outputs=large).status_code == 200
+    refusal = server.complete(prompt=["x"] * 300, structured_outputs=large)
+    assert refusal.status_code == 400
+    assert refusal.json()["error"]["param"] == "structured_outputs"
+
+
 def test_a_response_asks_for_it_by_its_own_names(server: RunningGateway) -> None:
     wanted = {"type": "json_schema", "name": "shirt", "strict": True, "schema": SHIRT}
     answer = server.post("/v1/responses", input="A shirt.", text={"format": wanted}, store=False)

@@ -77,6 +77,23 @@ async def test_a_process_that_died_by_itself_is_no_fault_of_a_grammar(checker: G
     await checker.check(Grammar("regex", "c+"))
 
 
+async def test_a_grammar_that_ends_a_process_ends_no_second_one(
+    checker: GrammarChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await checker.check(GOOD)
+    started = []
+    start = checker._start
+
+    async def counted() -> asyncio.subprocess.Process:
+        started.append(1)
+        return await start()
+
+    monkeypatch.setattr(checker, "_start", counted)
+    with pytest.raises(InvalidRequest, match="depth"):
+        await checker.check(HOSTILE["references"])
+    assert not started
+
+
 async def test_verdicts_are_remembered(checker: GrammarChecker) -> None:
     await checker.check(GOOD)
     await checker._end()
