@@ -44,6 +44,7 @@ class ForwardPass:
         self._next_site = 0
         self._plans: dict[tuple[int, AttentionShape], Any] = {}
         self._found: dict[tuple[int, int], tuple[Any, AttentionShape]] = {}
+        self._residual: tuple[torch.Tensor, torch.Tensor] | None = None  # states, and what they were rounded from
 
     def site_of(self, module: torch.nn.Module) -> AttentionSite:
         """The site of this call, which must come in the order that was seen at load."""
@@ -64,6 +65,16 @@ class ForwardPass:
                 self._plans[key] = site.kernel.plan(self.layout, shape, site.cache.null_block)
             found = self._found[id(site.kernel), id(site.shape)] = (self._plans[key], shape)
         return found
+
+    def keep_residual(self, states: torch.Tensor, exact: torch.Tensor) -> None:
+        """Remember the float32 numbers that a layer's output was rounded from."""
+        self._residual = (states, exact)
+
+    def residual_of(self, states: torch.Tensor) -> torch.Tensor:
+        """The float32 numbers behind a layer's input: what was kept with it, else itself."""
+        if self._residual is not None and self._residual[0] is states:
+            return self._residual[1]
+        return states.float()
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:

@@ -80,7 +80,11 @@ class FusedAttention(nn.Module):
 
 
 class FusedLayer(nn.Module):
-    """A layer of norm, attention, norm, MLP whose second norm adds the residual in the same pass."""
+    """A layer of norm, attention, norm, MLP whose second norm adds the residual in the same pass.
+
+    What the layers add up stays in float32 from one fused layer to the next: rounded to bfloat16 after every
+    addition, as transformers does, it is what costs a model most of its precision.
+    """
 
     def __init__(self, layer: Any, operators: Operators) -> None:
         super().__init__()
@@ -93,10 +97,17 @@ class FusedLayer(nn.Module):
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """As the layer."""
         operators, first, second = self._operators, self.first_norm, self.second_norm
+        forward_pass = kwargs.get("forward_pass") or current_pass()
+        is_pass = isinstance(forward_pass, ForwardPass)  # the pass that a trace hands down is none
+        residual = forward_pass.residual_of(hidden_states) if is_pass else hidden_states.float()
         normed = operators.rms_norm(hidden_states, first.weight, first.epsilon)
         mixed, _ = self.attention(hidden_states=normed, **kwargs)
-        normed, states = operators.add_rms_norm(mixed, hidden_states, second.weight, second.epsilon)
-        return states.add_(self.mlp(normed))
+        normed, total = operators.add_rms_norm(mixed, residual, second.weight, second.epsilon)
+        total.add_(self.mlp(normed))
+        rounded = total.to(hidden_states.dtype)
+        if is_pass:
+            forward_pass.keep_residual(rounded, total)
+        return rounded
 
 
 class _Part(nn.Module):

@@ -50,7 +50,7 @@ class Operators(Protocol):
     def add_rms_norm(
         self, states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of `states + residual`, and that sum."""
+        """The same of `states + residual`, and that sum, which is float32 as the residual is."""
         ...
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
@@ -93,7 +93,7 @@ class ReferenceOperators:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Operators."""
         total = states + residual
-        return self.rms_norm(total, weight, epsilon), total
+        return self.rms_norm(total, weight, epsilon).to(states.dtype), total
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
         """See Operators."""

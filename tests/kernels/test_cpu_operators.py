@@ -48,9 +48,10 @@ def test_rms_norm(operators: CpuOperators, rows: int, width: int, dtype: torch.d
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_add_rms_norm(operators: CpuOperators, dtype: torch.dtype) -> None:
-    states, residual, weight = random(5, 72, dtype=dtype), random(5, 72, dtype=dtype, seed=1), random(72, seed=2)
+    states, residual, weight = random(5, 72, dtype=dtype), random(5, 72, seed=1), random(72, seed=2)
     normed, total = operators.add_rms_norm(states, residual, weight, 1e-5)
-    assert torch.equal(total, states + residual)
+    assert normed.dtype == dtype
+    assert torch.equal(total, states.float() + residual)
     exact = total.double()
     assert_near(normed, exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double())
 

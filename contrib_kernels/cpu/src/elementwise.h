@@ -15,26 +15,31 @@ static inline float inverse_size(const Element* row, int width, float epsilon) {
     return 1.0f / std::sqrt(sum_of(squares) / float(width) + epsilon);
 }
 
-// normed = norm(states + residual) * weight; the sum, rounded, goes to `sums` where there is a residual.
+template <class Input, class Element>
+static inline void norm_row(const Input* from, const float* weight, Element* normed, int width, float epsilon) {
+    const Floats factor = splat(inverse_size(from, width, epsilon));
+    for (int i = 0; i < width; i += kLanes)
+        store_some(
+            normed + i, load_some(from + i, width - i) * factor * load_some(weight + i, width - i), width - i);
+}
+
+// normed = norm(states + residual) * weight; where there is a residual, the sum goes to `sums`, not rounded.
 template <class Element>
 static void rms_norm(
-    const Element* states, const Element* residual, const float* weight, Element* normed, Element* sums, int64_t rows,
+    const Element* states, const float* residual, const float* weight, Element* normed, float* sums, int64_t rows,
     int width, float epsilon) {
 #pragma omp parallel for if (rows > 1 && rows * width > kSerialElements)
     for (int64_t row = 0; row < rows; row++) {
-        const Element* from = states + row * width;
-        if (residual) {
-            for (int i = 0; i < width; i += kLanes)
-                store_some(
-                    sums + row * width + i,
-                    load_some(from + i, width - i) + load_some(residual + row * width + i, width - i), width - i);
-            from = sums + row * width;
+        const int64_t start = row * width;
+        if (!residual) {
+            norm_row(states + start, weight, normed + start, width, epsilon);
+            continue;
         }
-        const Floats factor = splat(inverse_size(from, width, epsilon));
         for (int i = 0; i < width; i += kLanes)
             store_some(
-                normed + row * width + i, load_some(from + i, width - i) * factor * load_some(weight + i, width - i),
+                sums + start + i, load_some(states + start + i, width - i) + load_some(residual + start + i, width - i),
                 width - i);
+        norm_row(sums + start, weight, normed + start, width, epsilon);
     }
 }
 

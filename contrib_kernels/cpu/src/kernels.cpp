@@ -37,16 +37,15 @@ void jitney_rotate_and_write(const RotateCall* call) {
 }
 
 void jitney_rms_norm(
-    const void* states, const void* residual, const float* weight, void* normed, void* sums, int64_t rows, int width,
+    const void* states, const float* residual, const float* weight, void* normed, float* sums, int64_t rows, int width,
     float epsilon, int is_bf16) {
     if (is_bf16)
         rms_norm<Bf16>(
-            static_cast<const Bf16*>(states), static_cast<const Bf16*>(residual), weight, static_cast<Bf16*>(normed),
-            static_cast<Bf16*>(sums), rows, width, epsilon);
+            static_cast<const Bf16*>(states), residual, weight, static_cast<Bf16*>(normed), sums, rows, width, epsilon);
     else
         rms_norm<float>(
-            static_cast<const float*>(states), static_cast<const float*>(residual), weight,
-            static_cast<float*>(normed), static_cast<float*>(sums), rows, width, epsilon);
+            static_cast<const float*>(states), residual, weight, static_cast<float*>(normed), sums, rows, width,
+            epsilon);
 }
 
 void jitney_gate(const void* joint, void* out, int64_t rows, int width, int activation, int is_bf16) {
