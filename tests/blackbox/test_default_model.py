@@ -16,7 +16,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 @pytest.fixture(scope="module")
 def default(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     log = tmp_path_factory.mktemp("default") / "log"
-    with serving(log, "--dtype", "float32", "--kv-memory", "512M") as server:
+    with serving(log, "--kv-memory", "512M") as server:
         yield server
 
 
