@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from contrib_kernels.cpu.library import AttentionCall, Library, is_bf16, serves
+from contrib_kernels.work import Item, block_tables, cut_decodes, items_of
 from core_engine.model.kernels import AttentionShape
 from core_engine.model.kv_cache import KVCache
-from core_engine.model.layout import BatchLayout, Row
+from core_engine.model.layout import BatchLayout
 
 _MAX_SIZE = 512  # elements of a head: what the sources leave room for
 _TILE_ROWS = 96  # queries of a tile times query heads of a group: keys are packed once for so many
@@ -56,31 +57,14 @@ class CpuAttention:
     def plan(self, layout: BatchLayout, shape: AttentionShape, null_block: int) -> _Plan:
         """Cut the batch into items: tiles of a chunk's queries, decodes, and parts of long decodes; longest first."""
         group = shape.num_heads // shape.num_kv_heads
-        tile_queries = max(1, _TILE_ROWS // group)
-        spans = [_spans(row, shape, tile_queries) for row in layout.rows]
-        costs = [(end - first) * queries for row in spans for _, queries, first, end in row]
-        part_cost = max(_MIN_PART_KEYS, sum(costs) // (_PARTS_PER_THREAD * torch.get_num_threads()))
-        items: list[tuple[int, ...]] = []
-        merges: list[tuple[int, ...]] = []
-        tables: list[int] = []
-        num_parts = 0
-        for row, of_row in zip(layout.rows, spans, strict=True):
-            for offset, queries, first, end in of_row:
-                query, position, table = row.start + offset, row.first_position + offset, len(tables)
-                if queries > 1 or end - first <= part_cost:
-                    items.append((query, queries, position, first, end, table, -1, 0))
-                    continue
-                count = -(-(end - first) // part_cost)
-                bounds = [first + (end - first) * i // count for i in range(count + 1)]
-                merges.append((query, num_parts, count, 0))
-                items += ((query, 1, position, bounds[i], bounds[i + 1], table, num_parts + i, 0) for i in range(count))
-                num_parts += count
-            tables += row.block_table
+        tiles = items_of(layout.rows, shape.reach, max(1, _TILE_ROWS // group))
+        parts = _PARTS_PER_THREAD * torch.get_num_threads()
+        items, merges, num_parts = cut_decodes(tiles, max(_MIN_PART_KEYS, sum(map(_cost, tiles)) // parts))
         items.sort(key=_cost, reverse=True)
         return _finish(
             torch.tensor(items, dtype=torch.int32),
             torch.tensor(merges, dtype=torch.int32),
-            torch.tensor(tables, dtype=torch.int32),
+            torch.tensor(block_tables(layout.rows), dtype=torch.int32),
             torch.empty(num_parts, shape.num_heads, shape.value_size + 2),
             shape,
             layout.block_size,
@@ -154,15 +138,5 @@ def _finish(
     return _Plan(items, merges, tables, parts, call)
 
 
-def _spans(row: Row, shape: AttentionShape, tile_queries: int) -> list[tuple[int, int, int, int]]:
-    """Tiles of a row's queries: (offset, queries, first key, end of keys)."""
-    spans = []
-    for offset in range(0, row.num_queries, tile_queries):
-        queries = min(tile_queries, row.num_queries - offset)
-        position = row.first_position + offset
-        spans.append((offset, queries, shape.reach.first_key(position), position + queries))
-    return spans
-
-
-def _cost(item: tuple[int, ...]) -> int:
-    return item[1] * (item[4] - item[3])
+def _cost(item: Item) -> int:
+    return item.num_queries * item.num_keys

@@ -41,40 +41,41 @@ class Trial:
     rows: list[tuple[int, int]]
     block_size: int = 16
     magnitude: float = 1.0
+    device: torch.device = CPU
 
     def run(self, kernel: AttentionKernel) -> tuple[torch.Tensor, torch.Tensor]:
         """(what the kernel gives, what is right), `[tokens, heads, value_size]`, the second in float64."""
         shape, generator = self.shape, torch.Generator().manual_seed(len(self.rows) + self.block_size)
 
         def random(*sizes: int) -> torch.Tensor:
-            return (torch.randn(sizes, generator=generator) * self.magnitude).to(shape.dtype)
+            return (torch.randn(sizes, generator=generator) * self.magnitude).to(self.device, shape.dtype)
 
         tables = self._tables()
         num_blocks = sum(map(len, tables)) + 3
         cache = KVCache(
             *(
-                torch.full((shape.num_kv_heads, num_blocks + 1, self.block_size, size), math.nan, dtype=shape.dtype)
+                self._poison(shape.num_kv_heads, num_blocks + 1, self.block_size, size)
                 for size in (shape.key_size, shape.value_size)
             )
         )
-        cache.clear(torch.tensor([num_blocks]))
+        cache.clear(torch.tensor([num_blocks], device=self.device))
         keys = [random(shape.num_kv_heads, end, shape.key_size) for _, end in self.rows]
         values = [random(shape.num_kv_heads, end, shape.value_size) for _, end in self.rows]
         queries = [random(shape.num_heads, count, shape.key_size) for count, _ in self.rows]
         sinks = random(shape.num_heads) if shape.has_sinks else None
         before = [(row, 0, end - count) for row, (count, end) in enumerate(self.rows) if end > count]
         now = [(row, end - count, end) for row, (count, end) in enumerate(self.rows)]
-        for spans in (before, now):
-            if spans:
-                kernel.write(
-                    torch.cat([keys[row][:, first:end] for row, first, end in spans], dim=1),
-                    torch.cat([values[row][:, first:end] for row, first, end in spans], dim=1),
-                    cache,
-                    self._layout(spans, tables),
-                )
+        if before:
+            layout = self._layout(before, tables)
+            if kernel.reads_whole_blocks:
+                cache.clear(layout.stale_blocks)
+            cache.store(layout.slots, *(_joined(states, before) for states in (keys, values)))
+        if now:
+            layout = self._layout(now, tables)
+            kernel.write(_joined(keys, now), _joined(values, now), cache, layout)
         layout = self._layout(now, tables)
         query = torch.cat(queries, dim=1) if queries else random(shape.num_heads, 0, shape.key_size)
-        output = torch.full((query.shape[1], shape.num_heads, shape.value_size), math.nan, dtype=shape.dtype)
+        output = self._poison(query.shape[1], shape.num_heads, shape.value_size)
         kernel.attend(query, cache, kernel.plan(layout, shape, cache.null_block), shape, sinks, output)
         expected = [attend_exactly(queries[row], keys[row], values[row], shape, sinks) for row in range(len(self.rows))]
         return output, torch.cat(expected, dim=1).transpose(0, 1) if expected else output.double()
@@ -83,6 +84,9 @@ class Trial:
         """The largest difference, NaN if anything is missing."""
         found, expected = self.run(kernel)
         return float((found.double() - expected).abs().max()) if found.numel() else 0.0
+
+    def _poison(self, *sizes: int) -> torch.Tensor:
+        return torch.full(sizes, math.nan, dtype=self.shape.dtype, device=self.device)
 
     def _tables(self) -> list[list[int]]:
         counts = [-(-end // self.block_size) for _, end in self.rows]
@@ -103,7 +107,12 @@ class Trial:
             batch.slot_mapping += [
                 tables[row][i // self.block_size] * self.block_size + i % self.block_size for i in range(first, end)
             ]
-        return BatchLayout(batch, CPU)
+        return BatchLayout(batch, self.device)
+
+
+def _joined(states: list[torch.Tensor], spans: list[tuple[int, int, int]]) -> torch.Tensor:
+    """`[heads, tokens, size]` of these spans (row, first, end) of their rows."""
+    return torch.cat([states[row][:, first:end] for row, first, end in spans], dim=1)
 
 
 def attend_exactly(
@@ -112,7 +121,7 @@ def attend_exactly(
     """`[heads, queries, value_size]`, in float64, of the last queries of a sequence."""
     group = shape.num_heads // shape.num_kv_heads
     count, end = query.shape[1], key.shape[1]
-    mixed = torch.empty(shape.num_heads, count, shape.value_size, dtype=torch.float64)
+    mixed = torch.empty(shape.num_heads, count, shape.value_size, dtype=torch.float64, device=query.device)
     for i in range(count):
         position = end - count + i
         seen = slice(shape.reach.first_key(position), position + 1)

@@ -15,6 +15,13 @@ from core_engine.model.greedy import best_tokens, chooser
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads, ReferenceOperators
 from core_engine.model.packed_linear import PackedLinear, can_pack
+from tests.kernels.exact_operators import (
+    assert_near,
+    assert_rotates_and_writes,
+    gate_exactly,
+    norm_exactly,
+    random,
+)
 
 DTYPES = [torch.float32, torch.bfloat16]
 WIDTHS = [1, 7, 16, 64, 577]
@@ -25,25 +32,12 @@ def operators(library: Library) -> CpuOperators:
     return CpuOperators(library)
 
 
-def random(*sizes: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(seed)).mul_(2).to(dtype)
-
-
-def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """To half a unit in the last place of bfloat16, or a few of float32."""
-    relative = 2.0**-8 if found.dtype == torch.bfloat16 else 2e-6
-    assert found.shape == expected.shape
-    assert ((found.double() - expected).abs() <= relative * expected.abs() + 2e-6).all()
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", [0, 1, 3, 200])
 def test_rms_norm(operators: CpuOperators, rows: int, width: int, dtype: torch.dtype) -> None:
     states, weight = random(1, rows, width, dtype=dtype), random(width, seed=1)
-    exact = states.double()
-    exact = exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    assert_near(operators.rms_norm(states, weight, 1e-5), exact)
+    assert_near(operators.rms_norm(states, weight, 1e-5), norm_exactly(states, weight, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -52,8 +46,7 @@ def test_add_rms_norm(operators: CpuOperators, dtype: torch.dtype) -> None:
     normed, total = operators.add_rms_norm(states, residual, weight, 1e-5)
     assert normed.dtype == dtype
     assert torch.equal(total, states.float() + residual)
-    exact = total.double()
-    assert_near(normed, exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double())
+    assert_near(normed, norm_exactly(total, weight, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -63,12 +56,7 @@ def test_gate(operators: CpuOperators, width: int, activation: str, dtype: torch
     joint = random(1, 11, 2 * width, dtype=dtype)
     joint[0, 0, :width] = 100.0
     joint[0, 1, :width] = -100.0
-    left, right = joint.double().chunk(2, -1)
-    if activation == "silu":
-        exact = torch.nn.functional.silu(left) * right
-    else:
-        exact = torch.nn.functional.gelu(left, approximate="tanh" if activation == "gelu_tanh" else "none") * right
-    assert_near(operators.gate(joint, activation), exact)
+    assert_near(operators.gate(joint, activation), gate_exactly(joint, activation))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -78,28 +66,7 @@ def test_gate(operators: CpuOperators, width: int, activation: str, dtype: torch
 def test_rotate_and_write(
     operators: CpuOperators, num_tokens: int, norm: str, size: int, rotary_size: int, dtype: torch.dtype
 ) -> None:
-    num_heads, num_kv_heads = 6, 2
-    heads = JointHeads(num_heads, num_kv_heads, size)
-    if norm != "none":
-        spans = norm == "all"
-        widths = (num_heads * size, num_kv_heads * size) if spans else (size, size)
-        heads = JointHeads(num_heads, num_kv_heads, size, random(widths[0]), random(widths[1], seed=1), spans, 1e-6)
-    joint = random(num_tokens, (num_heads + 2 * num_kv_heads) * size, dtype=dtype, seed=2)
-    angles = random(num_tokens, rotary_size // 2, seed=3).repeat(1, 2) * 3
-    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
-    slots = torch.randperm(64, generator=torch.Generator().manual_seed(4))[:num_tokens]
-    caches = [
-        KVCache(*(torch.full((num_kv_heads, 4, 16, size), math.nan, dtype=kind) for _ in range(2)))
-        for kind in (dtype, torch.float32)
-    ]
-    found = operators.rotate_and_write(joint, heads, cosines, sines, caches[0], slots)
-    expected = ReferenceOperators().rotate_and_write(
-        joint.float(), heads, cosines.float(), sines.float(), caches[1], slots
-    )
-    tolerance = 0.03 if dtype == torch.bfloat16 else 2e-5
-    for mine, theirs in ((found, expected), (caches[0].keys, caches[1].keys), (caches[0].values, caches[1].values)):
-        assert torch.equal(mine.isnan(), theirs.isnan())
-        assert ((mine.float() - theirs).nan_to_num().abs() <= tolerance * (1 + theirs.nan_to_num().abs())).all()
+    assert_rotates_and_writes(operators, num_tokens, norm, size, rotary_size, dtype)
 
 
 @pytest.mark.parametrize(("size", "rotary_size"), [(1025, 64), (4096, 4096), (64, 128)])
