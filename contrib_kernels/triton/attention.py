@@ -42,8 +42,8 @@ class TritonAttention:
     Layout as KVCache says; any block size; heads of up to 256 elements, padded to a power of two in
     registers only. A decode moves `(key_size + value_size) * itemsize` bytes for a key of one key head,
     whatever the number of query heads; a chunk moves as many for each tile of `64 // group` queries, and
-    takes `2 * group * (key_size + value_size)` operations for each pair of a
-    query and a key that it sees. `processors` is the number of multiprocessors to share the work out to.
+    takes `2 * group * (key_size + value_size)` operations for each pair of a query and a key that it sees.
+    `processors` is the number of multiprocessors to share the work out to.
     """
 
     name = "triton"
