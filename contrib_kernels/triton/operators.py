@@ -38,7 +38,7 @@ class TritonOperators:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Operators."""
         states, residual = states.contiguous(), residual.contiguous()
-        normed, total = torch.empty_like(states), torch.empty_like(states)
+        normed, total = torch.empty_like(states), torch.empty_like(residual)
         _norm(states, residual, weight, normed, total, epsilon)
         return normed, total
 

@@ -82,7 +82,7 @@ def test_operators(compiled: list[str]) -> None:
     operators, states = TritonOperators(), random(3, 4096, dtype=torch.bfloat16)
     weight = random(4096)
     operators.rms_norm(states, weight, 1e-5)
-    operators.add_rms_norm(states, states, weight, 1e-5)
+    operators.add_rms_norm(states, states.float(), weight, 1e-5)
     for activation in ACTIVATIONS:
         operators.gate(states, activation)
     cache = KVCache(*(random(8, 3, 16, 128, dtype=torch.bfloat16) for _ in range(2)))

@@ -29,10 +29,11 @@ def test_rms_norm(device: torch.device, rows: int, width: int, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_add_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
-    states, residual = (random(5, 72, dtype=dtype, seed=seed, device=device) for seed in (0, 1))
+    states, residual = random(5, 72, dtype=dtype, device=device), random(5, 72, seed=1, device=device)
     weight = random(72, seed=2, device=device)
     normed, total = OPERATORS.add_rms_norm(states, residual, weight, 1e-5)
-    assert torch.equal(total, states + residual)
+    assert normed.dtype == dtype
+    assert torch.equal(total, states.float() + residual)
     assert_near(normed, norm_exactly(total, weight, 1e-5))
 
 
