@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from contrib_kernels.cpu.library import Library
+from contrib_kernels.cpu.library import Library, is_bf16, serves
 
 _BLOCK_OUTPUTS = 64
 
@@ -25,25 +25,32 @@ class FewRows:
         self._library = library
 
     def product(
-        self, packed_weight: torch.Tensor, inputs: int, outputs: int, bias: torch.Tensor | None
+        self,
+        packed_weight: torch.Tensor,
+        inputs: int,
+        outputs: int,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
     ) -> Callable[[torch.Tensor], torch.Tensor] | None:
         """The layer as a function of contiguous bfloat16 states `[.., inputs]`; None for a weight packed otherwise.
 
         That a weight is packed as expected is not asked here but seen by the caller's comparison.
         """
         padded_outputs = -(-outputs // _BLOCK_OUTPUTS) * _BLOCK_OUTPUTS
-        if bias is not None and bias.dtype != torch.bfloat16:
+        if not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
             return None
         if inputs % 2 or torch.ops.mkldnn._nbytes(packed_weight) != 2 * inputs * padded_outputs:
             return None
         weight = torch.ops.mkldnn.data_ptr(packed_weight)
         offset = None if bias is None else bias.data_ptr()
-        few_rows = self._library.few_rows
+        few_rows, in_bf16 = self._library.few_rows, is_bf16(out_dtype)
 
         def multiply(states: torch.Tensor) -> torch.Tensor:
             states = states.contiguous()
-            out = states.new_empty(*states.shape[:-1], outputs)
-            few_rows(states.data_ptr(), weight, offset, out.data_ptr(), states.numel() // inputs, inputs, outputs)
+            out = states.new_empty(*states.shape[:-1], outputs, dtype=out_dtype)
+            few_rows(
+                states.data_ptr(), weight, offset, out.data_ptr(), states.numel() // inputs, inputs, outputs, in_bf16
+            )
             return out
 
         return multiply

@@ -97,15 +97,15 @@ class FusedLayer(nn.Module):
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """As the layer."""
         operators, first, second = self._operators, self.first_norm, self.second_norm
-        forward_pass = kwargs.get("forward_pass") or current_pass()
-        is_pass = isinstance(forward_pass, ForwardPass)  # the pass that a trace hands down is none
-        residual = forward_pass.residual_of(hidden_states) if is_pass else hidden_states.float()
+        found = kwargs.get("forward_pass") or current_pass()
+        forward_pass = found if isinstance(found, ForwardPass) else None  # the pass that a trace hands down is none
+        residual = forward_pass.residual_of(hidden_states) if forward_pass else hidden_states.float()
         normed = operators.rms_norm(hidden_states, first.weight, first.epsilon)
         mixed, _ = self.attention(hidden_states=normed, **kwargs)
         normed, total = operators.add_rms_norm(mixed, residual, second.weight, second.epsilon)
         total.add_(self.mlp(normed))
         rounded = total.to(hidden_states.dtype)
-        if is_pass:
+        if forward_pass:
             forward_pass.keep_residual(rounded, total)
         return rounded
 

@@ -101,7 +101,12 @@ class RowProduct(Protocol):
     max_rows: int
 
     def product(
-        self, packed_weight: torch.Tensor, inputs: int, outputs: int, bias: torch.Tensor | None
+        self,
+        packed_weight: torch.Tensor,
+        inputs: int,
+        outputs: int,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
     ) -> Callable[[torch.Tensor], torch.Tensor] | None:
         """The layer as a function of states `[.., inputs]`, of `max_rows` rows at most; None where it can't be.
 

@@ -23,9 +23,17 @@ _TOLERANCE = 0.01  # of the norm: rounding to bfloat16 gives a third of that
 
 
 class PackedLinear(nn.Module):
-    """Computes what the `nn.Linear` it was made from computes, with its weight packed by oneDNN."""
+    """Computes what the `nn.Linear` it was made from computes, with its weight packed by oneDNN.
 
-    def __init__(self, linear: nn.Linear, row_product: RowProduct | None = None) -> None:
+    The product for few rows answers in `few_rows_dtype`, for those to whom rounding once less matters.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        row_product: RowProduct | None = None,
+        few_rows_dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
@@ -34,7 +42,7 @@ class PackedLinear(nn.Module):
         self._max_few_rows = 0
         self._few_rows: Callable[[torch.Tensor], torch.Tensor] | None = None
         if row_product is not None:
-            self._adopt(row_product)
+            self._adopt(row_product, few_rows_dtype)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """`states @ weight.T + bias`."""
@@ -52,9 +60,9 @@ class PackedLinear(nn.Module):
     def _product(self, states: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(states, self.packed_weight, self.bias, "none", [], "")
 
-    def _adopt(self, row_product: RowProduct) -> None:
+    def _adopt(self, row_product: RowProduct, dtype: torch.dtype) -> None:
         """Use the product for few rows if it gives what oneDNN gives."""
-        few_rows = row_product.product(self.packed_weight, self.in_features, self.out_features, self.bias)
+        few_rows = row_product.product(self.packed_weight, self.in_features, self.out_features, self.bias, dtype)
         if few_rows is None:
             return
         # Any numbers without a pattern; every input counts for every output.
@@ -85,15 +93,25 @@ def pack_linears(model: nn.Module, row_product: RowProduct | None = None) -> int
     """Replace every `nn.Linear` of the model by a PackedLinear; returns how many.
 
     One at a time, so that no more than one weight exists twice. A weight that an embedding uses too
-    stays with the embedding.
+    stays with the embedding. Logits of few rows come in float32: rounded to bfloat16, the best of them are
+    often equal, and the greedy choice is one by number.
     """
-    return _replace(model, nn.Linear, lambda linear: PackedLinear(linear, row_product))
+    head = _output_layer(model)
+
+    def packed(linear: nn.Linear) -> PackedLinear:
+        return PackedLinear(linear, row_product, torch.float32 if linear is head else torch.bfloat16)
+
+    return _replace(model, nn.Linear, packed)
 
 
 @torch.inference_mode()
 def unpack_linears(model: nn.Module) -> None:
     """Undo `pack_linears`, for a model whose code reaches past its layers to their weights."""
     _replace(model, PackedLinear, PackedLinear.unpacked)
+
+
+def _output_layer(model: Any) -> nn.Module | None:
+    return model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
 
 
 def _replace(model: nn.Module, old_type: type, make: Callable[[Any], nn.Module]) -> int:

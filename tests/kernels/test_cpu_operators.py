@@ -93,14 +93,15 @@ def test_the_largest_heads(operators: CpuOperators, size: int) -> None:
 
 @pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (14, 13), (7, 64), (576, 1536)])
-def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool) -> None:
+def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> None:
     if not library.has_few_rows:
         pytest.skip("not for this instruction set")
     torch.manual_seed(0)
     linear = torch.nn.Linear(inputs, outputs, bias=bias).to(torch.bfloat16).requires_grad_(False)
     with torch.inference_mode():
-        layer = PackedLinear(linear, FewRows(library))
+        layer = PackedLinear(linear, FewRows(library), dtype)
         if outputs >= 64:  # oneDNN packs smaller weights in another way
             assert (layer._few_rows is None) == (inputs % 2 == 1)
         for rows in range(10):
@@ -110,6 +111,9 @@ def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool) -> No
                 exact += linear.bias.double()
             found = layer(states)
             assert found.shape == (1, rows, outputs)
+            if layer._few_rows is not None and 0 < rows <= 8:
+                assert found.dtype == dtype
+                assert dtype != torch.float32 or torch.allclose(found.double(), exact, rtol=1e-4, atol=1e-4)
             assert ((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + 1e-2).all()
 
 
@@ -118,7 +122,7 @@ def test_a_product_that_differs_is_not_used(caplog: pytest.LogCaptureFixture) ->
     class Wrong:
         name, max_rows = "wrong", 4
 
-        def product(self, packed_weight, inputs, outputs, bias):  # type: ignore[no-untyped-def]
+        def product(self, packed_weight, inputs, outputs, bias, out_dtype):  # type: ignore[no-untyped-def]
             return lambda states: states.new_zeros(*states.shape[:-1], outputs)
 
     linear = torch.nn.Linear(32, 16).to(torch.bfloat16).requires_grad_(False)

@@ -34,8 +34,9 @@ static inline void few_rows_part(
     }
 }
 
-template <int kRows>
-static void few_rows(const Bf16* states, const uint32_t* weight, const Bf16* bias, Bf16* out, int inputs, int outputs) {
+template <int kRows, class Output>
+static void few_rows(
+    const Bf16* states, const uint32_t* weight, const Bf16* bias, Output* out, int inputs, int outputs) {
     constexpr int kVectors = kRows <= 4 ? 4 : 2;  // with two, the second part finds its lines in the cache
     const int pairs = inputs / 2, blocks = (outputs + kOutputs - 1) / kOutputs;
     const uint32_t* rows[kRows];
