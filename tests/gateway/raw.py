@@ -36,6 +36,21 @@ def read_all(connection: socket.socket) -> bytes:
     return received
 
 
+def read_one(connection: socket.socket) -> bytes:
+    """One response with its body, of which the head says the length; the connection stays open."""
+    connection.settimeout(PATIENCE_SECONDS)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += connection.recv(65536)
+    headers, _, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", headers)
+    assert length is not None
+    while len(body) < int(length[1]):
+        piece = connection.recv(65536)
+        received, body = received + piece, body + piece
+    return received
+
+
 def statuses(raw: bytes) -> list[int]:
     """The status of every response."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", raw)]

@@ -10,7 +10,7 @@ import pytest
 
 from core_engine.text import TextModel
 from gateway.wire import HARD_LIMIT_FACTOR
-from tests.gateway.raw import envelope, head, json_post, read_all, statuses
+from tests.gateway.raw import envelope, head, json_post, read_all, read_one, statuses
 from tests.gateway.running import CHAT, RunningGateway, running_gateway
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -176,7 +176,7 @@ def test_the_rest_of_a_body_that_has_its_answer_is_no_head(strict: RunningGatewa
     size = 2 * strict.settings.max_header_bytes * HARD_LIMIT_FACTOR
     with strict.connect() as connection:
         connection.sendall(head("POST", "/nothing", content_length=str(size)) + b"x")
-        assert statuses(connection.recv(65536)) == [404]
+        assert statuses(read_one(connection)) == [404]
         connection.sendall(b"x" * (size - 1) + head("GET", "/health", connection="close"))
         assert statuses(read_all(connection)) == [200]
 
@@ -184,7 +184,7 @@ def test_the_rest_of_a_body_that_has_its_answer_is_no_head(strict: RunningGatewa
 def test_the_rest_of_a_body_that_has_its_answer_must_come_in_time(strict: RunningGateway) -> None:
     with strict.connect() as connection:
         connection.sendall(head("POST", "/nothing", content_length="1000") + b"x")
-        assert statuses(connection.recv(65536)) == [404]
+        assert statuses(read_one(connection)) == [404]
         connection.sendall(b"x")
         assert read_all(connection) == b""
 
@@ -192,7 +192,7 @@ def test_the_rest_of_a_body_that_has_its_answer_must_come_in_time(strict: Runnin
 def test_a_head_that_begins_behind_a_body_must_come_in_time(strict: RunningGateway) -> None:
     with strict.connect() as connection:
         connection.sendall(head("POST", "/nothing", content_length="2") + b"x")
-        assert statuses(connection.recv(65536)) == [404]
+        assert statuses(read_one(connection)) == [404]
         connection.sendall(b"x" + b"GET /health HTTP/1.1\r\n")
         assert statuses(read_all(connection)) == [408]
 
