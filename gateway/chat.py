@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gateway.chat_writer import ChatWriter
 from gateway.echo import check_repeated
 from gateway.errors import invalid
@@ -13,6 +15,7 @@ from gateway.sampling import sampling_params
 from gateway.served_model import Serving
 from gateway.structured import grammar_field
 from gateway.tools.choice import tool_use
+from gateway.tools.forced import forced_grammar
 from gateway.tools.reading import reading
 from gateway.unsupported import refuse_unsupported
 
@@ -46,8 +49,7 @@ class ChatOperation:
         )
         use = tool_use(fields)
         if use is not None and use.mode != "auto":
-            message = "'tool_choice' can't demand a call yet: leave it to the model with 'auto'."
-            raise invalid(message, param="tool_choice", code="unsupported_parameter")
+            sampling = msgspec.structs.replace(sampling, grammar=forced_grammar(use))
         prompt = chat_prompt(fields, use, serving)
         read = reading(serving.text_model, serving.parsers, use, prompt)
         if fields.prompt_logprobs is not None:

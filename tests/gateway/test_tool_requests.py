@@ -163,7 +163,6 @@ def test_only_allowed_tools_are_told_and_read(server: RunningGateway) -> None:
         ),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"function_call": "auto"}, "function_call"),
-        ({"tools": [TIME], "tool_choice": "required"}, "tool_choice"),
     ],
 )
 def test_what_cannot_be_served_is_named(server: RunningGateway, fields: dict[str, Any], param: str) -> None:
