@@ -12,9 +12,6 @@ the default model, on one core, over walks that draw any allowed token; millisec
 
 Whoever ignores a keyword can't guarantee anything, and a library that needs no torch also serves where the model isn't.
 
-On the default model (CPU, batch of 16, temperature 1, a schema of its own for each row) 92 to 97 of 100 tokens a second
-are left with masks, whether they are filled beside the pass or after it.
-
 What neither bounds is the stack: a chain of two thousand `$ref`s ends the process that compiles it. So the gateway has
 every grammar compiled first in a process that may die (`checker`), and the engine compiles what survived that.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,13 +60,15 @@ class Matcher:
         return [token_id for token_id in range(bits.bit_length()) if bits >> token_id & 1]
 
     @staticmethod
-    def fill(executor: LLExecutor, matchers: Sequence[Matcher], address: int, num_bytes: int) -> None:
-        """Write a mask for each into `[matchers, num_bytes]` at an address; other threads of Python run meanwhile.
+    def fill(
+        executor: LLExecutor, matchers: Mapping[int, Matcher], address: int, *, num_rows: int, row_bytes: int
+    ) -> None:
+        """Write masks into their rows of `[num_rows, row_bytes]` at an address; Python runs on in other threads.
 
         Bit i of byte i // 8 stands for token i. The mask of a matcher that has failed means nothing.
         """
-        rows = [(matcher._automaton, row) for row, matcher in enumerate(matchers)]
-        executor.unsafe_compute_mask_ptr(rows, address, num_bytes, len(matchers))
+        places = [(matcher._automaton, row) for row, matcher in matchers.items()]
+        executor.unsafe_compute_mask_ptr(places, address, row_bytes, num_rows)
 
 
 def problem_of(automaton: LLMatcher) -> str:

@@ -58,16 +58,14 @@ class TransformersExecutor:
     @torch.inference_mode()
     def submit(self, batch: Batch) -> _InFlight:
         """Start one pass, sampling included. Nothing here waits for a GPU; a CPU is done when it returns."""
-        sampled_sequences = [batch.sequences[row] for row in batch.sample_rows]
-        grammar_masks = self._grammar_masks.begin(sampled_sequences)
         decoded: list[Any] = []
         with self._head.listening(decoded) if batch.scored else nullcontext():
             logits = self.logits(batch)
         scores = self._score(batch, decoded) if batch.scored else None
         sampled = None
         if logits is not None:
-            masks = grammar_masks.result() if grammar_masks is not None else None
-            sampled = self._sampler.sample(logits, sampled_sequences, masks)
+            sequences = [batch.sequences[row] for row in batch.sample_rows]
+            sampled = self._sampler.sample(logits, sequences, self._grammar_masks.fill(sequences))
         if scores is not None:
             scores.to_host()
         if sampled is not None:

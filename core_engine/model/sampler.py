@@ -65,8 +65,9 @@ class Sampler:
             (row, s.sampling.logprobs) for row, s in enumerate(sequences) if s.sampling.logprobs is not None
         ]
         adjusted, allowed = self._adjust(logits, sequences, grammar_masks)
-        token_ids = best.clamp_min(0) if allowed is None else adjusted.argmax(-1)
         drawn = [row for row, sequence in enumerate(sequences) if sequence.sampling.temperature > 0.0]
+        any_greedy = len(drawn) < len(sequences)
+        token_ids = adjusted.argmax(-1) if any_greedy and allowed is not None else best.clamp_min(0)
         if drawn:
             token_ids = self._draw(adjusted, token_ids, [sequences[row] for row in drawn], drawn)
         logprobs = raw_logprobs(logits, token_ids, logprobs_wanted) if logprobs_wanted else None
@@ -112,8 +113,9 @@ class Sampler:
             [s.seed for s in sequences], [s.sample_index for s in sequences], [s.num_tokens for s in sequences]
         )
         index = upload(torch.tensor(rows), adjusted.device)
+        wanted = adjusted if len(rows) == adjusted.shape[0] else adjusted.index_select(0, index)
         chosen = drawing.draw(
-            adjusted.index_select(0, index).float(),
+            wanted.float(),
             [s.sampling for s in sequences],
             upload(torch.from_numpy(numbers), adjusted.device),
         )

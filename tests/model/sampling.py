@@ -39,7 +39,10 @@ def sample(
     logits: list[list[float]] | torch.Tensor, sequences: list[Sequence], allowed: dict[int, set[int]] | None = None
 ) -> list[int]:
     """The token of each row, -1 where there is none; `allowed` is what the grammars of some rows allow."""
-    masks = RowMasks(list(allowed), torch.tensor([list(map(word, allowed.values()))]).mT.int()) if allowed else None
+    masks = None
+    if allowed is not None:
+        words = [word(allowed[row]) if row in allowed else -1 for row in range(len(sequences))]
+        masks = RowMasks(list(allowed), torch.tensor(words, dtype=torch.int32).unsqueeze(1))
     return Sampler((EOS,)).sample(torch.as_tensor(logits), sequences, masks).fetch()[0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -105,12 +104,11 @@ class OnlyToken:
         self._monkeypatch = monkeypatch
 
     def allow(self, row: int, token_id: int | None) -> None:
-        words = torch.zeros((1, 4), dtype=torch.int32)
+        words = torch.full((2, 4), -1, dtype=torch.int32)
+        words[row] = 0
         if token_id is not None:
-            words[0, token_id // 32] = 1 << token_id % 32
-        filled: Future[RowMasks] = Future()
-        filled.set_result(RowMasks([row], words))
-        self._monkeypatch.setattr(self._masks, "begin", lambda sequences: filled)
+            words[row, token_id // 32] = 1 << token_id % 32
+        self._monkeypatch.setattr(self._masks, "fill", lambda sequences: RowMasks([row], words))
 
 
 @pytest.fixture
@@ -193,9 +191,9 @@ def test_attention_outside_a_pass_is_an_error(model: Any, executor: Transformers
 @pytest.mark.parametrize("vocab_size", [40, 64, 70])
 def test_mask_bits_are_least_significant_first(vocab_size: int) -> None:
     allowed = [0, 5, 31, 32, 39]
-    words = torch.zeros((1, 2), dtype=torch.int32)
+    words = torch.tensor([[-1, -1], [0, 0]], dtype=torch.int32)
     for token_id in allowed:
-        words[0, token_id // 32] |= torch.tensor(1 << token_id % 32, dtype=torch.int64).int()
+        words[1, token_id // 32] |= torch.tensor(1 << token_id % 32, dtype=torch.int64).int()
     logits = torch.zeros((2, vocab_size))
     RowMasks([1], words).apply(logits)
     assert logits[0].isfinite().all()
