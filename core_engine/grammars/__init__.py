@@ -12,6 +12,9 @@ the default model, on one core, over walks that draw any allowed token; millisec
 
 Whoever ignores a keyword can't guarantee anything, and a library that needs no torch also serves where the model isn't.
 
+With the default model on two cores of a CPU an iteration of 16 rows, each with a schema of its own and drawn at
+temperature 1, takes 36.2 ms instead of 32.9: 91 of 100 tokens a second are left.
+
 What neither bounds is the stack: a chain of two thousand `$ref`s ends the process that compiles it. So the gateway has
 every grammar compiled first in a process that may die (`checker`), and the engine compiles what survived that.
 """
