@@ -27,6 +27,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
     row_flops: float = 1.0  # of all linear layers for one token; weights of the exact compute share
     attention_flops: float = 0.0  # for one query against one key, over all layers
+    weight_bytes: int = 0  # of the model, as they are held in memory
     max_lone_prompt_tokens: int | None = None  # longest prompt that may run whole; None: no bound
     kind: Kind = "generate"  # of the requests that it serves
     embedding_size: int = 0

@@ -83,6 +83,13 @@ def static_batches(config: EngineConfig, directory: Path) -> StaticBatches:
     return StaticBatches(config, directory)
 
 
+def write_random_weights(directory: Path, seed: int) -> None:
+    """Random bfloat16 weights for the config.json in `directory`, beside it. Imports torch; raises OSError."""
+    from core_engine.model.random_weights import write_random_weights as write
+
+    write(directory, seed)
+
+
 def count_shares(executor: Executor) -> AbstractContextManager[Shares]:
     """Count, meanwhile, the seconds that a real (not simulated) executor spends in linear layers and attention."""
     from core_engine.model.executor import TransformersExecutor

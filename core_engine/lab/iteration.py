@@ -48,14 +48,40 @@ def iteration_costs(
         }
 
     room = spec.num_blocks * spec.block_size
+    by_running = [point(n, _FEW_TOKENS) for n in _RUNNING if n * (_FEW_TOKENS + spec.block_size) <= room]
+    by_context = [
+        point(_FEW_SEQUENCES, tokens)
+        for tokens in _CONTEXT
+        if tokens < spec.max_model_len and _FEW_SEQUENCES * (tokens + spec.block_size) <= room
+    ]
     return {
         "workload": "iteration",
         "model": spec.name,
         "dtype": spec.dtype,
-        "by_running": [point(n, _FEW_TOKENS) for n in _RUNNING if n * (_FEW_TOKENS + spec.block_size) <= room],
-        "by_context": [
-            point(_FEW_SEQUENCES, tokens)
-            for tokens in _CONTEXT
-            if tokens < spec.max_model_len and _FEW_SEQUENCES * (tokens + spec.block_size) <= room
-        ],
+        "weight_bytes": spec.weight_bytes,
+        "kv_bytes_per_token": spec.kv_bytes_per_token,
+        "by_running": by_running,
+        "by_context": by_context,
+        "growth": describe_growth(by_running, by_context, spec.weight_bytes, spec.kv_bytes_per_token),
     }
+
+
+def describe_growth(
+    by_running: list[dict[str, Any]], by_context: list[dict[str, Any]], weight_bytes: int, kv_bytes_per_token: int
+) -> str:
+    """What the two series say, in words. Raises IndexError for an empty one."""
+    few, many = by_running[0], by_running[-1]
+    flat = [point["running"] for point in by_running if point["seconds"] <= 1.25 * few["seconds"]][-1]
+    more = (many["seconds"] - few["seconds"]) / max(1, many["running"] - few["running"])
+    short, long = by_context[0], by_context[-1]
+    longer = (long["seconds"] - short["seconds"]) / max(1, long["context_tokens"] - short["context_tokens"])
+    return (
+        f"Time: from {few['running']} to {many['running']} sequences an iteration grows from "
+        f"{1e3 * few['seconds']:.1f} to {1e3 * many['seconds']:.1f} ms, within a quarter of the first up to {flat} "
+        f"and by {1e3 * more:.2f} ms a sequence on the whole; from {short['context_tokens']} to "
+        f"{long['context_tokens']} tokens of context of {short['running']} sequences it grows from "
+        f"{1e3 * short['seconds']:.1f} to {1e3 * long['seconds']:.1f} ms, by {1e6 * longer / short['running']:.2f} ms "
+        f"for 1,000 tokens of one of them. Memory: keys and values grow in proportion to both, by "
+        f"{kv_bytes_per_token:,} bytes a token of each sequence, while the weights stay at {weight_bytes / 1e6:,.0f} "
+        f"MB, which is what {weight_bytes / kv_bytes_per_token:,.0f} tokens take."
+    )

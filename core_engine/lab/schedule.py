@@ -11,49 +11,30 @@ from collections.abc import Sequence
 from core_engine.clock import VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.executor import Batch, BatchResult, ModelSpec
 from core_engine.lab.measured import run_at_once
+from core_engine.lab.timed import TimedExecutor
 from core_engine.request import Request
 
-_TOKEN_LIMIT, _SEQUENCE_LIMIT, _BLOCK_SIZE = 512, 64, 32
+_TOKEN_LIMIT, _SEQUENCE_LIMIT = 512, 64
 
 
 def reference_schedule(wanted: Sequence[Request], vocab_size: int) -> list[tuple[int, int]]:
     """(rows through the model, rows through the output layer) of each iteration, all requests there at once."""
+    schedule: list[tuple[int, int]] = []
+
+    def count(rows: int, heads: int) -> float:
+        schedule.append((rows, heads))
+        return 1.0  # some time must go by, without which nothing would be learnt of rates
+
     clock = VirtualClock()
-    executor = _Counting(clock, wanted[0].model, vocab_size, max(_SEQUENCE_LIMIT, len(wanted)))
-    config = EngineConfig(block_size=_BLOCK_SIZE, token_limit=_TOKEN_LIMIT, sequence_limit=_SEQUENCE_LIMIT, seed=0)
-    engine = Engine(config, executor, clock=clock)
-    run_at_once(engine, wanted, clock=clock)
-    return executor.rows
-
-
-class _Counting:
-    """An executor that computes nothing and counts rows."""
-
-    def __init__(self, clock: VirtualClock, name: str, vocab_size: int, num_sequences: int) -> None:
-        self._clock = clock
-        self.rows: list[tuple[int, int]] = []
-        self.spec = ModelSpec(
-            name=name,
-            architecture="none",
-            dtype="float32",
-            device="none",
-            vocab_size=vocab_size,
-            max_model_len=1 << 20,
-            num_blocks=num_sequences * 1024,
-            block_size=_BLOCK_SIZE,
-            kv_bytes_per_token=1,
-        )
-
-    def submit(self, batch: Batch) -> object:
-        """Count, and let time go by, without which nothing would be learnt of rates."""
-        if batch.total_tokens:
-            self.rows.append((batch.total_tokens, len(batch.sample_rows)))
-        self._clock.advance(1.0)
-        return batch
-
-    def collect(self, handle: object) -> BatchResult:
-        """The same token for all."""
-        assert isinstance(handle, Batch)
-        return BatchResult([1] * len(handle.sample_rows))
+    executor = TimedExecutor(
+        clock,
+        count,
+        name=wanted[0].model,
+        vocab_size=vocab_size,
+        num_sequences=max(_SEQUENCE_LIMIT, len(wanted)),
+    )
+    block_size = executor.spec.block_size
+    config = EngineConfig(block_size=block_size, token_limit=_TOKEN_LIMIT, sequence_limit=_SEQUENCE_LIMIT, seed=0)
+    run_at_once(Engine(config, executor, clock=clock), wanted, clock=clock)
+    return schedule

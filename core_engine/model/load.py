@@ -24,6 +24,7 @@ from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linea
 from core_engine.model.providers import kernels_for
 from core_engine.model.sampler import Sampler
 from core_engine.model.tracing import TracedCall, trace_attention
+from core_engine.model.weights import weight_bytes
 
 _log = logging.getLogger("jitney.model")
 
@@ -59,12 +60,18 @@ class Assembly:
         self.model = model
         self._config = config
         self._kernels = kernels or kernels_for(torch.device(model.device).type, config.kernels)
+        loaded_bytes = weight_bytes(model)
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)
         num_fused = fuse(model, self._calls, self._kernels) if config.fuse else 0
         self._calls = _trace_packed(model, self._kernels)
         _log.info("kernels: attention by %s; %d modules fused", " and ".join(self._attention_names), num_fused)
+        self._weight_bytes = weight_bytes(model)
+        _log.info(
+            "weights: %s MB in memory, %.2f times as much as before they were packed",
+            *(f"{self._weight_bytes / 1e6:,.0f}", self._weight_bytes / loaded_bytes),
+        )
 
     @property
     def kernel_names(self) -> list[str]:
@@ -104,6 +111,7 @@ class Assembly:
             eos_token_ids=facts.eos_token_ids(model),
             row_flops=self._row_flops,
             attention_flops=facts.attention_flops(shapes),
+            weight_bytes=self._weight_bytes,
             max_lone_prompt_tokens=min(
                 max_model_len, max(config.token_limit, left_bytes // 2 // self._activation_bytes)
             ),

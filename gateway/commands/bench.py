@@ -6,11 +6,13 @@ import json
 
 import click
 
+from gateway.commands.bench_capacity import capacity
 from gateway.commands.bench_gateway import gateway
 from gateway.commands.bench_model import decode, floor, iteration, offline, single
 from gateway.commands.bench_online import online
 from gateway.commands.bench_policies import policies
 from gateway.commands.bench_soak import soak
+from gateway.commands.make_model import make_model
 
 
 @click.group()
@@ -29,5 +31,5 @@ def scheduler(as_json: bool, iterations: int) -> None:
     click.echo(json.dumps(report, indent=2) if as_json else render_scheduler_bench(report))
 
 
-for command in (offline, decode, single, online, gateway, floor, iteration, policies, soak):
+for command in (offline, decode, single, online, capacity, gateway, floor, iteration, policies, soak, make_model):
     bench.add_command(command)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gateway.commands.measuring import Figures, engine_config, model_options, reports
+from gateway.commands.measuring import Figures, engine_config, model_options, plot_option, reports
 
 
 def _command(name: str, summary: str) -> click.Command:
@@ -51,10 +52,16 @@ def floor(*, progress: Callable[[str], None], **options: Any) -> Figures:
 
 
 @click.command()
+@plot_option("Draw both series into iteration-running.svg and iteration-context.svg there.", is_directory=True)
 @model_options
 @reports
-def iteration(*, progress: Callable[[str], None], **options: Any) -> Figures:
+def iteration(*, plot: Path | None, progress: Callable[[str], None], **options: Any) -> Figures:
     """One decode iteration against running sequences (1 to 256) and context (128 to 8,191 tokens)."""
     from core_engine.lab.iteration import iteration_costs
 
-    return iteration_costs(engine_config(**options), progress=progress)
+    figures = iteration_costs(engine_config(**options), progress=progress)
+    if plot is not None:
+        from gateway.bench.plots import plot_iteration
+
+        plot_iteration(figures, plot)
+    return figures

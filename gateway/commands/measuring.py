@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -50,6 +52,22 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def plot_option(description: str, *, is_directory: bool = False) -> Callable[..., Any]:
+    """--plot, refused at once where the library that draws is missing, or a file's name doesn't say how to draw."""
+
+    def check(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if importlib.util.find_spec("matplotlib") is None:
+            raise click.UsageError("--plot needs matplotlib: pip install 'jitney[plot]', or leave the option out")
+        if not is_directory and path.suffix not in (".png", ".svg"):
+            raise click.BadParameter(f"'{path}' says not how to draw: end it in .png or .svg", context, parameter)
+        return path
+
+    kind = click.Path(path_type=Path, dir_okay=is_directory, file_okay=not is_directory)
+    return click.option("--plot", type=kind, callback=check, help=description)
 
 
 def engine_config(**options: Any) -> Any:

@@ -68,3 +68,34 @@ def test_a_busy_machine_gets_an_error_instead_of_figures(llama: str, monkeypatch
     assert "0.80 cores" in result.stderr
     assert "--force" in result.stderr
     assert not result.stdout
+
+
+def test_iteration_says_in_words_what_grows(llama: str) -> None:
+    report = bench("iteration", "--model", llama, "--dtype", "float32", "--force")
+    assert [point["running"] for point in report["by_running"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [point["context_tokens"] for point in report["by_context"]] == [128, 256, 512]
+    assert f"by {report['kv_bytes_per_token']:,} bytes a token" in report["growth"]
+    assert report["weight_bytes"] > 0
+
+
+@pytest.mark.full
+def test_capacity_compares_scheduling_under_every_bound(llama: str) -> None:
+    report = bench(
+        *("capacity", "--model", llama, "--dtype", "float32", "--force"),
+        *("--requests", "8", "--minutes", "0", "--batch-size", "4"),
+    )
+    assert set(report["batch_sizes"].values()) == {4}
+    for rows in report["tables"].values():
+        assert [(row["percentile"], row["factor"]) for row in rows] == [(p, k) for p in (99, 50) for k in (2, 3, 5, 10)]
+        for row in rows:
+            rates = row["requests_per_second"]
+            assert row["ratio"] == pytest.approx(rates["iteration_level"] / rates[row["best_static"]], rel=1e-2)
+            terms = row["terms"]
+            product = terms["waiting"] * terms["synchronisation"] * terms["utilisation"]
+            assert product == pytest.approx(row["ratio"], rel=1e-2)
+
+
+def test_a_picture_of_an_unknown_kind_is_refused_before_measuring() -> None:
+    result = CliRunner().invoke(main, ["bench", "capacity", "--plot", "curve.jpeg"])
+    assert result.exit_code == 2
+    assert ".png or .svg" in result.stderr or "jitney[plot]" in result.stderr

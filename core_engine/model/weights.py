@@ -1,0 +1,23 @@
+"""How much memory a model's weights take, in whatever form they are held."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from torch import nn
+
+from core_engine.model.packed_linear import PackedLinear
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of all parameters, buffers and packed weights; what several modules share counts once."""
+    plain = {tensor.untyped_storage().data_ptr(): tensor for tensor in chain(model.parameters(), model.buffers())}
+    packed = {id(module.packed_weight): module.packed_weight for module in _packed(model)}
+    return sum(tensor.untyped_storage().nbytes() for tensor in plain.values()) + sum(
+        int(torch.ops.mkldnn._nbytes(weight)) for weight in packed.values()
+    )
+
+
+def _packed(model: nn.Module) -> list[PackedLinear]:
+    return [module for module in model.modules() if isinstance(module, PackedLinear)]

@@ -1,0 +1,64 @@
+"""The search for the highest rate within a bound, on systems whose latency is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from core_engine.lab.arriving import Answered
+from core_engine.lab.capacity import Curve, Objective, search
+
+SERVICE_RATE = 4.0
+
+
+def answers(rate: float) -> list[Answered]:
+    """Latency of a queue: 1 s a token unloaded, without bound towards 4 requests/s, where all end at once."""
+    slowed = 1 / (1 - rate / SERVICE_RATE) if rate < SERVICE_RATE else 1000.0
+    if math.isinf(rate):
+        return [Answered(output_tokens=1, seconds=8 / SERVICE_RATE, computed_seconds=1.0)] * 8
+    return [
+        Answered(output_tokens=tokens, seconds=tokens * slowed * share, computed_seconds=tokens * share)
+        for tokens, share in [(1, 3.0), (8, 1.0), (8, 1.0)]
+    ]
+
+
+@pytest.mark.parametrize("factor", [1.25, 2.0, 3.0])
+def test_finds_where_the_bound_is_reached(factor: float) -> None:
+    curve, bound = Curve(answers, answers(0)), Objective(50, factor)
+    search({"queue": curve}, [bound], tolerance=1.05)
+    low, high = curve.bracket(bound)
+    exact = SERVICE_RATE * (1 - 1 / factor)
+    assert low <= exact <= high <= 1.05 * low
+    assert curve.capacity(bound) == pytest.approx(exact, rel=0.02)
+
+
+def test_no_more_than_saturation_is_sustained() -> None:
+    curve, bound = Curve(answers, answers(0)), Objective(50, 1e6)
+    search({"queue": curve}, [bound], tolerance=1.05)
+    assert curve.saturated_rate == SERVICE_RATE
+    assert curve.capacity(bound) == pytest.approx(SERVICE_RATE, rel=0.05)
+
+
+def test_a_guess_saves_measurements() -> None:
+    bound = Objective(50, 2.0)
+    plain, guided = Curve(answers, answers(0)), Curve(answers, answers(0))
+    search({"queue": plain}, [bound], tolerance=1.05)
+    rates = iter([1.98, 2.02])
+    search({"queue": guided}, [bound], tolerance=1.05, guess=lambda name, objective: next(rates, None))
+    assert len(guided.points) < len(plain.points)
+
+
+def test_short_answers_can_be_left_out_and_holding_undone() -> None:
+    at_half = answers(SERVICE_RATE / 2)
+    assert Objective(100, 2.0).latency(at_half) == 6.0
+    assert Objective(100, 2.0, min_output_tokens=8).latency(at_half) == 2.0
+    assert Objective(100, 2.0, min_output_tokens=8, as_computed=True).latency(at_half) == 1.0
+    with pytest.raises(ValueError, match="no answer has 9 output tokens"):
+        Objective(100, 2.0, min_output_tokens=9).latency(at_half)
+
+
+def test_the_search_ends_when_told() -> None:
+    curve = Curve(answers, answers(0))
+    search({"queue": curve}, [Objective(50, 2.0)], tolerance=1.05, is_over=lambda: True)
+    assert list(curve.points) == [0.0]
