@@ -32,7 +32,7 @@ logger = logging.getLogger("jitney.batches")
 # one at fault is found, and it alone is given up.
 SUSPECT_DEATHS, MAX_DEATHS = 3, 6
 
-_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 # Plain characters in JSON, but ends of a line to clients that split text by Unicode's rules, as Python does.
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
@@ -69,7 +69,7 @@ class LineRunner:
                     failure = ApiError(500, message, code="engine_died")
             if failure.status not in {429, 503} and failure.code != "model_not_found":
                 return _failure(line, failure)
-            await asyncio.sleep(failure.retry_after_seconds or 1.0 if failure.status == 429 else _POLL_SECONDS)
+            await asyncio.sleep(failure.retry_after_seconds or 1.0 if failure.status == 429 else POLL_SECONDS)
 
     async def _ready(self, name: str | None) -> None:
         """Wait for the model, which was there when the input file was checked."""
@@ -77,7 +77,7 @@ class LineRunner:
             model = self._gateway.find(name or "")
             if model is not None and model.state == "ready" and not self._gateway.draining:
                 return
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def unrun(line: Line, code: str, message: str) -> bytes:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.running import RunningGateway
+from tests.support.plain_http import NO_CERTIFICATES
 
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 EVENTS: TypeAdapter[Any] = TypeAdapter(sdk_types.RawMessageStreamEvent)
@@ -28,9 +29,8 @@ TWO_CALLS = f"{CALL}\n{CALL.removeprefix('Let me see.')}"
 
 
 def client_of(server: RunningGateway, key: str = "none") -> anthropic.Anthropic:
-    http = anthropic.DefaultHttpxClient(trust_env=False)
-    base_url = f"http://127.0.0.1:{server.port}"
-    return anthropic.Anthropic(base_url=base_url, api_key=key, max_retries=0, http_client=http)
+    http = anthropic.DefaultHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
+    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, http_client=http)
 
 
 def asked(**fields: Any) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from openai.types import Batch
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.raw import eventually
 from tests.gateway.running import COMPLETIONS, RunningGateway
+from tests.support.plain_http import openai_client
 
 FINAL = ("completed", "failed", "cancelled", "expired")
 
 
 def sdk(server: RunningGateway, key: str = "one") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
+    return openai_client(server.url, key)
 
 
 def line(number: int, url: str = COMPLETIONS, **body: Any) -> dict[str, Any]:
@@ -46,6 +47,11 @@ def create(client: openai.OpenAI, content: bytes, endpoint: str = COMPLETIONS, *
 def ended(client: openai.OpenAI, batch: Batch) -> Batch:
     assert eventually(lambda: client.batches.retrieve(batch.id).status in FINAL)
     return client.batches.retrieve(batch.id)
+
+
+def num_completed(client: openai.OpenAI, batch: Batch) -> int:
+    counts = client.batches.retrieve(batch.id).request_counts
+    return counts.completed if counts is not None else 0
 
 
 def read(client: openai.OpenAI, file_id: str | None) -> list[dict[str, Any]]:

@@ -11,14 +11,14 @@ from openai.types import responses as sdk_types
 from pydantic import TypeAdapter
 
 from tests.gateway.running import RunningGateway
+from tests.support.plain_http import openai_client
 
 RESPONSES = "/v1/responses"
 EVENTS: TypeAdapter[Any] = TypeAdapter(sdk_types.ResponseStreamEvent)
 
 
 def client_of(server: RunningGateway, key: str = "none") -> openai.OpenAI:
-    http = openai.DefaultHttpxClient(trust_env=False)
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0, http_client=http)
+    return openai_client(server.url, key)
 
 
 def ask(server: RunningGateway, **fields: Any) -> httpx.Response:

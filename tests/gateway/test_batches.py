@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import openai
 import pytest
 from openai.types import BatchRequestCounts as RequestCounts
 
-from core_engine import EngineDied, KeyConfig, Overloaded
+from core_engine import EngineDied, KeyConfig, Overloaded, Request
 from core_engine.text import TextModel
-from gateway.batches import store
-from tests.gateway.batching import create, ended, jsonl, line, read, sdk
+from gateway.batches import attempt, store
+from tests.gateway.batching import create, ended, jsonl, line, num_completed, read, sdk
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.raw import eventually
 from tests.gateway.running import CHAT, COMPLETIONS, RunningGateway, running_gateway
@@ -24,7 +24,8 @@ from tests.gateway.running import CHAT, COMPLETIONS, RunningGateway, running_gat
 def keeper(text_model: TextModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     keys = (KeyConfig.plain("one"), KeyConfig.plain("two"))
     data = str(tmp_path_factory.mktemp("data"))
-    with running_gateway(text_model, data_dir=data, keys=keys) as running:
+    with pytest.MonkeyPatch.context() as patch, running_gateway(text_model, data_dir=data, keys=keys) as running:
+        patch.setattr(attempt, "POLL_SECONDS", 0.01)
         yield running
 
 
@@ -33,8 +34,21 @@ def server(keeper: RunningGateway) -> RunningGateway:
     """The shared one, with an engine that says "Hi."."""
     keeper.engine.state = "ready"
     keeper.engine.script = keeper.saying("Hi.")
+    keeper.engine.before_submission = None
     keeper.engine.submitted.clear()
     return keeper
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Puts the clock of this process to a time, in Unix seconds; it goes on from there."""
+    tell = time.time
+
+    def set_clock(to: float) -> None:
+        ahead = to - tell()
+        monkeypatch.setattr(time, "time", lambda: tell() + ahead)
+
+    return set_clock
 
 
 def test_the_sdk_runs_a_batch(server: RunningGateway) -> None:
@@ -151,11 +165,11 @@ def test_a_full_engine_is_never_the_fault_of_a_line(server: RunningGateway) -> N
 
 def test_an_engine_that_dies_is_never_the_fault_of_a_line(server: RunningGateway) -> None:
     client = sdk(server)
-    server.engine.script = server.saying("Hi.", failure=EngineDied("killed"), failure_after=1)
-    batch = create(client, jsonl(line(1)))
-    assert eventually(lambda: len(server.engine.submitted) == 1)
-    server.engine.script = server.saying("Hi.")
-    batch = ended(client, batch)
+    dying = server.saying("Hi.", failure=EngineDied("killed"), failure_after=1)
+    scripts = iter((dying, server.saying("Hi.")))
+    server.engine.before_submission = lambda _: setattr(server.engine, "script", next(scripts))
+    batch = ended(client, create(client, jsonl(line(1))))
+    assert len(server.engine.submitted) == 2
     assert read(client, batch.output_file_id)[0]["response"]["body"]["choices"][0]["text"] == "Hi."
 
 
@@ -170,10 +184,7 @@ def test_a_line_that_kills_the_engine_is_given_up_alone(server: RunningGateway) 
         server.engine.script = server.saying("Hi.", failure=bad) if poison else good
 
     server.engine.before_submission = lambda request: choose(request.prompt_token_ids)
-    try:
-        batch = ended(client, create(client, jsonl(line(1), line(2, prompt="poison"), line(3))))
-    finally:
-        server.engine.before_submission = None
+    batch = ended(client, create(client, jsonl(line(1), line(2, prompt="poison"), line(3))))
     assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
     (error,) = read(client, batch.error_file_id)
     assert (error["custom_id"], error["response"]["body"]["error"]["code"]) == ("line-2", "engine_died")
@@ -197,10 +208,22 @@ def test_lines_leave_seats_to_others(server: RunningGateway) -> None:
 
 def test_tenants_take_turns(server: RunningGateway) -> None:
     one, two = sdk(server, "one"), sdk(server, "two")
-    server.engine.script = server.saying("Hi.", pause_seconds=0.01)
+    tenant = KeyConfig.plain("two").tenant
+    answer, hold = server.saying("Hi."), server.saying("Hi.", hold_after=1)
+
+    def choose(request: Request) -> None:
+        """Once all lines of the short batch have boarded, those of the long one stay, so that it cannot end."""
+        short_is_in = sum(earlier.tenant == tenant for earlier in server.engine.submitted) == 5
+        server.engine.script = hold if short_is_in and request.tenant != tenant else answer
+
+    server.engine.before_submission = choose
+    server.engine.state = "restarting"  # until both batches wait
     long = create(one, jsonl(*map(line, range(1000))))
-    short = ended(two, create(two, jsonl(*map(line, range(5)))))
-    assert short.status == "completed"
+    short = create(two, jsonl(*map(line, range(5))))
+    assert eventually(lambda: one.batches.retrieve(long.id).status == "in_progress")
+    assert eventually(lambda: two.batches.retrieve(short.id).status == "in_progress")
+    server.engine.state = "ready"
+    assert ended(two, short).status == "completed"
     assert one.batches.cancel(long.id).status == "cancelling"
     ended(one, long)
 
@@ -225,39 +248,41 @@ def test_a_cancelled_batch_keeps_what_it_has(server: RunningGateway) -> None:
     assert {error["response"] for error in errors} == {None}
 
 
-def test_a_batch_whose_time_is_over_keeps_what_it_has(server: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "WINDOW_SECONDS", 1)
-    client = sdk(server)
-    poison = server.text_model.encode("hold", add_special_tokens=False)
-    hold, answer = server.saying("Hi.", hold_after=1), server.saying("Hi.")
-    server.engine.before_submission = lambda request: setattr(
-        server.engine, "script", hold if request.prompt_token_ids == poison else answer
-    )
-    try:
-        batch = ended(client, create(client, jsonl(line(1), line(2, prompt="hold"), line(3))))
-    finally:
-        server.engine.before_submission = None
-    assert (batch.status, batch.expired_at is None) == ("expired", False)
-    assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
-    (error,) = read(client, batch.error_file_id)
-    assert (error["custom_id"], error["error"]["code"]) == ("line-2", "batch_expired")
-    assert not server.engine.running
+def test_a_batch_whose_time_is_over_keeps_what_it_has(
+    text_model: TextModel, tmp_path: Path, set_clock: Callable[[float], None]
+) -> None:
+    with running_gateway(text_model, data_dir=str(tmp_path)) as server, sdk(server) as client:
+        kept = server.text_model.encode("hold", add_special_tokens=False)
+        hold, answer = server.saying("Hi.", hold_after=1), server.saying("Hi.")
+        server.engine.before_submission = lambda request: setattr(
+            server.engine, "script", hold if request.prompt_token_ids == kept else answer
+        )
+        batch = create(client, jsonl(line(1), line(2, prompt="hold"), line(3)))
+        assert eventually(lambda: num_completed(client, batch) == 2)
+    set_clock(batch.expires_at - 0.2)  # for the line that is left
+    with running_gateway(text_model, data_dir=str(tmp_path)) as server, sdk(server) as client:
+        server.engine.script = server.saying("Hi.", hold_after=1)
+        batch = ended(client, batch)
+        assert (batch.status, batch.expired_at is None) == ("expired", False)
+        assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
+        (error,) = read(client, batch.error_file_id)
+        assert (error["custom_id"], error["error"]["code"]) == ("line-2", "batch_expired")
+        assert not server.engine.running
 
 
-def test_what_is_old_is_removed(text_model: TextModel, tmp_path: Path) -> None:
+def test_what_is_old_is_removed(text_model: TextModel, tmp_path: Path, set_clock: Callable[[float], None]) -> None:
     """Files and batches go when their time is over, those of the last run too; the content goes with them."""
-    day_fraction = 1 / 86_400  # a second
-    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=day_fraction) as server:
-        client = sdk(server)
+    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=1) as server, sdk(server) as client:
         batch = ended(client, create(client, jsonl(line(1))))
-        assert eventually(lambda: client.files.list().data == [])
+        assert len(client.files.list().data) == 2
+        set_clock(time.time() + 1.1 * 86_400)
+        assert client.files.list().data == []
         with pytest.raises(openai.NotFoundError):
             client.files.content(str(batch.output_file_id))
         assert len(list((tmp_path / "files").iterdir())) == 2
-    time.sleep(1)  # ended batches are kept for the second that they ended in and one more
-    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=day_fraction) as server:
+    with running_gateway(text_model, data_dir=str(tmp_path), file_retention_days=1) as server, sdk(server) as client:
         assert eventually(lambda: list((tmp_path / "files").iterdir()) == [])
-        assert eventually(lambda: sdk(server).batches.list().data == [])
+        assert eventually(lambda: client.batches.list().data == [])
 
 
 def test_a_batch_belongs_to_its_key(server: RunningGateway) -> None:
@@ -290,14 +315,15 @@ def test_an_input_file_stays_while_it_is_read(server: RunningGateway) -> None:
     assert client.files.delete(batch.input_file_id).deleted
 
 
-def test_unfinished_batches_are_bounded(server: RunningGateway) -> None:
+def test_unfinished_batches_are_bounded(server: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_UNFINISHED", 4)
     client = sdk(server)
     server.engine.script = server.saying("Hi.", hold_after=1)
     file = client.files.create(file=("in.jsonl", jsonl(line(1))), purpose="batch")
     body = {"input_file_id": file.id, "endpoint": COMPLETIONS, "completion_window": "24h"}
     headers = {"authorization": "Bearer one"}
-    answers = [server.http.post("/v1/batches", json=body, headers=headers) for _ in range(65)]
-    assert [answer.status_code for answer in answers] == [200] * 64 + [429]
+    answers = [server.http.post("/v1/batches", json=body, headers=headers) for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [200] * 4 + [429]
     assert "retry-after" in answers[-1].headers
     for answer in answers[:-1]:
         client.batches.cancel(answer.json()["id"])

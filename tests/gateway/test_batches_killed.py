@@ -13,6 +13,7 @@ import openai
 import pytest
 from openai.types import Batch
 
+from tests.support.plain_http import openai_client
 from tests.support.server import ServerProcess, eventually
 from tests.support.tiny_model import write_tiny_model
 
@@ -41,7 +42,7 @@ def started(tmp_path: Path, model: Path, *arguments: str) -> Iterator[ServerProc
 
 
 def sdk(server: ServerProcess) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    return openai_client(server.url)
 
 
 def create(client: openai.OpenAI, max_tokens: int = 8) -> Batch:

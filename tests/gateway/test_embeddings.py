@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from core_engine.text import TextModel, load_text_model
+from tests.support.plain_http import openai_client
 from tests.support.server import ServerProcess, serving
 from tests.support.tiny_model import write_tiny_model
 
@@ -150,7 +150,7 @@ def test_without_an_embedding_model_the_message_says_how_to_add_one(tmp_path: Pa
 
 
 def test_the_sdk_reads_what_it_asks_for(server: ServerProcess, client: httpx.Client) -> None:
-    sdk = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    sdk = openai_client(server.url)
     found = sdk.embeddings.create(model="embed", input=["The bus", "Paris"])
     assert [item.embedding for item in found.data] == [
         pytest.approx(vector) for vector in vectors(embed(client, ["The bus", "Paris"]))

@@ -15,6 +15,7 @@ from core_engine.text import TextModel
 from gateway.batches.upload import safe_filename
 from tests.gateway.raw import envelope, eventually, head, read_all, statuses
 from tests.gateway.running import RunningGateway, running_gateway
+from tests.support.plain_http import openai_client
 
 LIMIT_BYTES = 300_000
 ROOM_BYTES = 1_000_000
@@ -45,7 +46,7 @@ def server(keeper: RunningGateway) -> RunningGateway:
 
 
 def sdk(server: RunningGateway, key: str = "one") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0)
+    return openai_client(server.url, key)
 
 
 def upload(server: RunningGateway, content: bytes, name: str = "in.jsonl", **fields: str) -> httpx.Response:

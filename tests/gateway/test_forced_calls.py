@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 
@@ -16,6 +15,7 @@ from gateway.tools.forced import forced_grammar
 from tests.gateway.events import read_events
 from tests.gateway.running import RunningGateway
 from tests.gateway.tool_examples import TIME, TOOLS, functions, message_of, prompt_of
+from tests.support.plain_http import openai_client
 from tests.support.tiny_model import byte_level_tokenizer
 
 TOWN = FunctionTool(
@@ -103,7 +103,7 @@ def test_nothing_is_demanded_otherwise(server: RunningGateway, tool_choice: str)
 def test_the_sdk_streams_a_named_call(server: RunningGateway) -> None:
     server.engine.script = server.saying('{"town": "Oslo"}')
     with (
-        openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as sdk,
+        openai_client(server.url) as sdk,
         sdk.chat.completions.stream(
             model="tiny",
             messages=[{"role": "user", "content": "?"}],

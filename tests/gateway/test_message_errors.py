@@ -102,8 +102,8 @@ def test_paths_below_have_it_too_and_no_other_path(server: RunningGateway) -> No
 
 
 def test_an_answer_that_takes_long_pings(text_model: TextModel) -> None:
-    with running_gateway(text_model, heartbeat_seconds=0.05) as server:
-        server.engine.script = server.saying("Hi.", pause_seconds=0.3)
+    with running_gateway(text_model, heartbeat_seconds=0.01) as server:
+        server.engine.script = server.saying("Hi.", pause_seconds=0.2, together=10)
         assert ask(server, stream=True).text.count("event: ping\n") > 2
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from core_engine.text import TextModel, load_text_model
 from tests.gateway.events import read_events
 from tests.gateway.running import RunningGateway, running_gateway
+from tests.support.plain_http import openai_client
 from tests.support.tiny_model import CHATML, write_tiny_model
 
 # Opens the reasoning where it is told to, and shows it in what was said before.
@@ -96,7 +96,7 @@ def test_the_template_is_told(thinker: RunningGateway) -> None:
 def test_the_sdk_reads_it(thinker: RunningGateway) -> None:
     thinker.engine.script = thinker.saying("<think>Hm.</think>Yes.")
     with (
-        openai.OpenAI(base_url=f"http://127.0.0.1:{thinker.port}/v1", api_key="none", max_retries=0) as sdk,
+        openai_client(thinker.url) as sdk,
         sdk.chat.completions.stream(model="tiny", messages=[{"role": "user", "content": "?"}]) as stream,
     ):
         message = stream.get_final_completion().choices[0].message

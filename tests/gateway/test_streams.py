@@ -33,8 +33,9 @@ def test_headers_tell_what_came_before_the_first_token(server: RunningGateway) -
 
 
 def test_a_heartbeat_before_the_first_token_has_no_timing(text_model: TextModel) -> None:
-    with running_gateway(text_model, heartbeat_seconds=0.05) as server:
-        server.engine.script = server.saying("one", timing=FirstTokenTiming(0.5, 0.25), pause_seconds=0.2)
+    with running_gateway(text_model, heartbeat_seconds=0.01) as server:
+        timing = FirstTokenTiming(0.5, 0.25)
+        server.engine.script = server.saying("one", timing=timing, pause_seconds=0.1, together=10)
         answer = server.chat(stream=True)
     assert "server-timing" not in answer.headers
     assert read_events(answer.content).done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -11,12 +10,6 @@ import pytest
 from tests.gateway.events import Events, read_events
 from tests.gateway.running import RunningGateway
 from tests.gateway.tool_examples import NOW, OSLO, TOOLS, choice_of, functions, message_of, prompt_of
-
-
-@pytest.fixture
-def sdk(server: RunningGateway) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def streamed(events: Events, index: int = 0) -> list[dict[str, Any]]:

@@ -79,10 +79,10 @@ def test_a_reader_that_sleeps_never_holds_up_the_engine(links: tuple[GatewayLink
 
 
 def test_the_loop_listens_between_iterations_and_only_to_its_own_epoch(
-    links: tuple[GatewayLink, EngineLink], quick_model: Path
+    links: tuple[GatewayLink, EngineLink], model: Path
 ) -> None:
     gateway, link = links
-    engine = Engine.load(EngineConfig(model=str(quick_model), executor="simulated"))
+    engine = Engine.load(EngineConfig(model=str(model), executor="simulated"))
     engine.epoch = EPOCH
     loop = threading.Thread(target=serve, args=(engine, link), daemon=True)
     loop.start()

@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.support.plain_http import NO_CERTIFICATES
+
 START_SECONDS = 240.0  # guards against hanging, never measures
 PATIENCE_SECONDS = 60.0
 _LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
@@ -63,7 +65,8 @@ class ServerProcess:
 
     def client(self, **options: Any) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS, headers=headers, trust_env=False, **options)
+        options = {"timeout": PATIENCE_SECONDS, "trust_env": False, "verify": NO_CERTIFICATES, **options}
+        return httpx.Client(base_url=self.url, headers=headers, **options)
 
     def engine(self) -> psutil.Process:
         """The engine process."""
