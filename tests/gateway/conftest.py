@@ -24,6 +24,13 @@ def shared_gateway(text_model: TextModel) -> Iterator[RunningGateway]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def thinking(text_model: TextModel) -> Iterator[RunningGateway]:
+    """One whose operator says that the model reasons."""
+    with running_gateway(text_model, {"reasoning_parser": "think"}) as running:
+        yield running
+
+
 @pytest.fixture
 def server(shared_gateway: RunningGateway) -> RunningGateway:
     """The shared gateway with an engine that says "Hi." and remembers nothing of earlier tests."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core_engine.text import TextModel
 from tests.gateway.anthropic_api import (
     CALL,
     COUNT,
@@ -24,7 +23,7 @@ from tests.gateway.anthropic_api import (
 )
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.respond import prompt
-from tests.gateway.running import RunningGateway, running_gateway
+from tests.gateway.running import RunningGateway
 
 
 def texts(body: dict[str, Any]) -> list[str]:
@@ -199,14 +198,13 @@ def test_tool_choice(server: RunningGateway, choice: dict[str, Any], offered: bo
     assert ("Tells the weather." in prompt(server)) is offered
 
 
-def test_thinking_is_a_block_of_its_own(text_model: TextModel) -> None:
-    with running_gateway(text_model, {"reasoning_parser": "think"}) as server:
-        server.engine.script = server.saying("<think>Well.</think>Hi.")
-        fields = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
-        for body in (message(server, **fields), streamed(server, **fields)):
-            thought, text = body["content"]
-            assert (thought["type"], thought["thinking"]) == ("thinking", "Well.")
-            assert text["text"] == "Hi."
+def test_thinking_is_a_block_of_its_own(thinking: RunningGateway) -> None:
+    thinking.engine.script = thinking.saying("<think>Well.</think>Hi.")
+    fields = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    for body in (message(thinking, **fields), streamed(thinking, **fields)):
+        thought, text = body["content"]
+        assert (thought["type"], thought["thinking"]) == ("thinking", "Well.")
+        assert text["text"] == "Hi."
 
 
 def test_tokens_are_counted_as_a_message_would_have_them(server: RunningGateway) -> None:

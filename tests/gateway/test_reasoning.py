@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core_engine.text import TextModel, load_text_model
+from core_engine.text import load_text_model
 from tests.gateway.events import read_events
 from tests.gateway.running import RunningGateway, running_gateway
 from tests.support.plain_http import openai_client
@@ -109,7 +109,6 @@ def test_a_model_that_does_not_reason_is_not_read_for_it(server: RunningGateway)
     assert server.chat().json()["choices"][0]["message"]["content"] == "<think>Hm.</think>Yes."
 
 
-def test_the_operator_decides(text_model: TextModel) -> None:
-    with running_gateway(text_model, {"reasoning_parser": "think"}) as running:
-        running.engine.script = running.saying("<think>Hm.</think>Yes.")
-        assert running.chat().json()["choices"][0]["message"]["reasoning_content"] == "Hm."
+def test_the_operator_decides(thinking: RunningGateway) -> None:
+    thinking.engine.script = thinking.saying("<think>Hm.</think>Yes.")
+    assert thinking.chat().json()["choices"][0]["message"]["reasoning_content"] == "Hm."

@@ -9,10 +9,9 @@ import openai
 import pytest
 
 from core_engine import EngineDied
-from core_engine.text import TextModel
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.respond import ask, error, events_of, prompt, respond, text_of
-from tests.gateway.running import RunningGateway, running_gateway
+from tests.gateway.running import RunningGateway
 
 
 def test_a_response_has_the_types_of_the_sdk(server: RunningGateway) -> None:
@@ -156,16 +155,15 @@ def test_a_function_call_is_streamed(server: RunningGateway, sdk: openai.OpenAI)
     assert call.type == "function_call"
 
 
-def test_reasoning_is_an_item_of_its_own(text_model: TextModel) -> None:
-    with running_gateway(text_model, {"reasoning_parser": "think"}) as server:
-        server.engine.script = server.saying("<think>Well.</think>Hi.")
-        response = respond(server)
-        thought, message = response["output"]
-        assert (thought["type"], thought["content"][0]["text"]) == ("reasoning", "Well.")
-        assert message["content"][0]["text"] == "Hi."
-        assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
-        events = events_of(server)
-        assert "".join(event["delta"] for event in events if event["type"].endswith("reasoning_text.delta")) == "Well."
+def test_reasoning_is_an_item_of_its_own(thinking: RunningGateway) -> None:
+    thinking.engine.script = thinking.saying("<think>Well.</think>Hi.")
+    response = respond(thinking)
+    thought, message = response["output"]
+    assert (thought["type"], thought["content"][0]["text"]) == ("reasoning", "Well.")
+    assert message["content"][0]["text"] == "Hi."
+    assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+    events = events_of(thinking)
+    assert "".join(event["delta"] for event in events if event["type"].endswith("reasoning_text.delta")) == "Well."
 
 
 @pytest.mark.parametrize(

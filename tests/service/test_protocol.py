@@ -39,7 +39,7 @@ def receive(gateway: GatewayLink) -> FromEngine:
 
 def request(id: str, max_tokens: int = 3) -> Request:
     sampling = SamplingParams(max_tokens=max_tokens, logit_bias={7: -100.0}, stop_token_ids=(1, 2))
-    return Request(id=id, model="quick", prompt_token_ids=[3, 4], sampling=sampling, tenant="ä")
+    return Request(id=id, model="tiny", prompt_token_ids=[3, 4], sampling=sampling, tenant="ä")
 
 
 def test_parameters_of_a_process_survive_the_way(tmp_path: Path) -> None:
