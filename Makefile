@@ -35,8 +35,8 @@ serve: .venv/.serve ## serve the default model; options by ARGS="--model ... --p
 test: .venv/.dev ## every test but the slow ones and those of foreign clients
 	.venv/bin/pytest -m "not full and not clients" $(ARGS)
 
-test-fast: .venv/.dev ## the tests that need no torch, in seconds
-	.venv/bin/pytest --no-torch -m "not full and not slow and not clients and not torch" $(ARGS)
+test-fast: .venv/.dev ## what is pure logic, in seconds: no torch, no servers
+	.venv/bin/pytest --fast $(ARGS)
 
 test-full: .venv/.dev ## the slow tests too, and property tests at length
 	.venv/bin/pytest --hypothesis-profile many -m "not clients" $(ARGS)

@@ -1,4 +1,4 @@
-"""What every test run shares: the run without torch, which stays without it, and how hard property tests try."""
+"""What every test run shares: which tests the fast run leaves out, and how hard property tests try."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ _DATA_HOME = tempfile.TemporaryDirectory(prefix="jitney-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 
 TESTS = Path(__file__).parent
-TORCH_DIRECTORIES = ("equivalence", "kernels", "model")
-SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")  # they take seconds: not in the fast run
+TORCH_DIRECTORIES = ("blackbox", "equivalence", "kernels", "model")
+SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")
+CLIENT_DIRECTORY = "clients"
+# What starts servers, engines and processes. A module that imports one, or a test with such a fixture, is slow.
+STARTERS = {"ServerProcess", "checker", "running_gateway", "serving", "start_client"}
+NOT_FAST = {"clients", "full", "slow", "torch"}
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
 for profile, max_examples in (("fast", 10), ("usual", 40), ("many", 300)):
@@ -39,33 +43,46 @@ for profile, max_examples in (("fast", 10), ("usual", 40), ("many", 300)):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--no-torch",
+        "--fast",
         action="store_true",
-        help="leave out what imports torch (for speed), and fail if anything imports it nevertheless",
+        help="leave out what takes seconds or needs torch, and fail if anything imports that nevertheless",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
-        settings.load_profile("fast" if config.getoption("--no-torch") else "usual")
+        settings.load_profile("fast" if config.getoption("--fast") else "usual")
 
 
-def is_in(path: Path, directories: tuple[str, ...]) -> bool:
+def is_in(path: Path, *directories: str) -> bool:
     return any(path.is_relative_to(TESTS / directory) for directory in directories)
 
 
+def starts_something(item: pytest.Item) -> bool:
+    assert isinstance(item, pytest.Function)
+    return not STARTERS.isdisjoint([*vars(item.module), *item.fixturenames])
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("--no-torch") and is_in(collection_path, TORCH_DIRECTORIES) else None
+    left_out = is_in(collection_path, *TORCH_DIRECTORIES, *SLOW_DIRECTORIES, CLIENT_DIRECTORY)
+    return True if config.getoption("--fast") and left_out else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if is_in(item.path, TORCH_DIRECTORIES):
+        if is_in(item.path, *TORCH_DIRECTORIES, CLIENT_DIRECTORY):
             item.add_marker(pytest.mark.torch)
-        if is_in(item.path, SLOW_DIRECTORIES):
+        if is_in(item.path, CLIENT_DIRECTORY):
+            item.add_marker(pytest.mark.clients)
+        if is_in(item.path, *SLOW_DIRECTORIES) or starts_something(item):
             item.add_marker(pytest.mark.slow)
+    if config.getoption("--fast"):
+        slow = {item for item in items if not NOT_FAST.isdisjoint(mark.name for mark in item.iter_markers())}
+        config.hook.pytest_deselected(items=list(slow))
+        items[:] = [item for item in items if item not in slow]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("--no-torch") and "torch" in sys.modules:
+    if session.config.getoption("--fast") and "torch" in sys.modules:
         pytest.exit("a test without the mark `torch` imported torch", returncode=1)

@@ -16,12 +16,6 @@ from tests.support.tiny_model import write_tiny_model
 WEIGHTS = {"initializer_range": 0.3}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.torch)
-
-
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a small Llama."""

@@ -27,8 +27,6 @@ Run = Callable[..., dict[str, Any]]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.clients)
-            item.add_marker(pytest.mark.torch)
             item.add_marker(pytest.mark.timeout(INSTALL_SECONDS + RUN_SECONDS))
 
 

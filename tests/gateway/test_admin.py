@@ -13,8 +13,6 @@ import pytest
 from tests.support.server import ServerProcess, eventually, serving
 from tests.support.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 ADMIN = {"authorization": "Bearer operators-only"}
 SLOW = {"base_seconds": 0.004, "row_seconds": 0.0}
 FAULTY = """

@@ -17,8 +17,6 @@ from tests.support.plain_http import openai_client
 from tests.support.server import ServerProcess, eventually
 from tests.support.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 NUM_LINES = 500
 MODEL = {"base_seconds": 0.002, "row_seconds": 0.0}
 

@@ -15,8 +15,6 @@ from tests.gateway.events import read_events
 from tests.support.server import ServerProcess, eventually, serving
 from tests.support.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 SLOW = {"base_seconds": 0.01, "row_seconds": 0.0}
 ADMIN = {"authorization": "Bearer operators-only"}
 

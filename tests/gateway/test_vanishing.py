@@ -21,8 +21,6 @@ from tests.gateway.raw import json_post
 from tests.support.server import ServerProcess, eventually, serving
 from tests.support.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 AT_ONCE = 48
 MODEL = {"base_seconds": 0.002, "row_seconds": 0.00005}
 # Small enough that most of them wait for a while, and that memory runs short.

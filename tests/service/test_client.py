@@ -27,8 +27,6 @@ from core_engine import (
 )
 from tests.service.conftest import StartClient
 
-pytestmark = pytest.mark.slow
-
 
 def request(client: EngineClient, id: str, max_tokens: int = 20, prompt: tuple[int, ...] = (3, 4, 5)) -> Request:
     assert client.info is not None

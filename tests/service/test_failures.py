@@ -30,8 +30,6 @@ from tests.service.fake_engine import PROGRAM
 from tests.service.test_client import heard, is_empty, request, tokens_of
 from tests.support.tiny_model import write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 HASTY = Patience(first_back_off_seconds=0.05, max_failed_starts=3, stop_seconds=1)
 
