@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tokenizers import Tokenizer
+
+from core_engine.text.fast import FastEncoder, fast_encoder
 
 # Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,7 +30,7 @@ TORCH_DIRECTORIES = ("blackbox", "equivalence", "kernels", "model")
 SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")
 CLIENT_DIRECTORY = "clients"
 # What starts servers, engines and processes. A module that imports one, or a test with such a fixture, is slow.
-STARTERS = {"ServerProcess", "checker", "running_gateway", "serving", "start_client"}
+STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "serving"}
 NOT_FAST = {"clients", "full", "slow", "torch"}
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
@@ -52,6 +56,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("fast" if config.getoption("--fast") else "usual")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def encoders_by_tokenizer() -> Iterator[None]:
+    """The fast encoder of a tokenizer, which thousands of texts are tried for, is made once and not for each model."""
+    made: dict[str, FastEncoder | None] = {}
+
+    def remembered(tokenizer: Tokenizer) -> FastEncoder | None:
+        description = tokenizer.to_str()
+        if description not in made:
+            made[description] = fast_encoder(tokenizer)
+        return made[description]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("core_engine.text.model.fast_encoder", remembered)
+        yield
 
 
 def is_in(path: Path, *directories: str) -> bool:

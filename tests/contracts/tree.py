@@ -44,13 +44,22 @@ def syntax(source: str) -> ast.Module:
 def imports(source: str) -> list[tuple[str, str | None]]:
     """(module, name or None) of every import in the file, wherever it stands."""
     found: list[tuple[str, str | None]] = []
-    for node in ast.walk(syntax(source)):
+    for node in _statements(syntax(source)):
         if isinstance(node, ast.Import):
             found += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{source}:{node.lineno} imports relatively"
             found += [(node.module or "", alias.name) for alias in node.names]
     return found
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below, and whatever holds them; what stands inside of expressions is left out."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, block, ())
+        for child in below if isinstance(below, list) else ():
+            yield child
+            yield from _statements(child)
 
 
 def is_within(module: str, *packages: str) -> bool:
