@@ -48,7 +48,10 @@ def _installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
     found: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for point in _entry_points():
         found.setdefault(point.name, []).append(point)
-    return {name: sorted(points, key=lambda point: not _is_ours(point)) for name, points in found.items()}
+    for points in found.values():
+        if len(points) > 1:  # to tell whose one is takes a look into a package's metadata
+            points.sort(key=lambda point: not _is_ours(point))
+    return found
 
 
 def unreadable_packages() -> dict[str, str]:

@@ -17,10 +17,6 @@ from core_engine.text.fast import FastEncoder, fast_encoder
 # Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Modules are compiled once and not in every run and every server of it, whatever the environment says.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
-
 # Servers don't write into the data directory of whoever runs the tests.
 _DATA_HOME = tempfile.TemporaryDirectory(prefix="jitney-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name

@@ -37,8 +37,8 @@ def receive(gateway: GatewayLink) -> FromEngine:
     return message
 
 
-def request(id: str, max_tokens: int = 3) -> Request:
-    sampling = SamplingParams(max_tokens=max_tokens, logit_bias={7: -100.0}, stop_token_ids=(1, 2))
+def request(id: str, max_tokens: int = 3, stop_token_ids: tuple[int, ...] = ()) -> Request:
+    sampling = SamplingParams(max_tokens=max_tokens, logit_bias={7: -100.0}, stop_token_ids=stop_token_ids)
     return Request(id=id, model="tiny", prompt_token_ids=[3, 4], sampling=sampling, tenant="ä")
 
 
@@ -50,9 +50,10 @@ def test_parameters_of_a_process_survive_the_way(tmp_path: Path) -> None:
 
 def test_messages_survive_the_way(links: tuple[GatewayLink, EngineLink]) -> None:
     gateway, engine = links
-    send(gateway, Submit(EPOCH, request("a")))
+    submission = Submit(EPOCH, request("a", stop_token_ids=(1, 2)))
+    send(gateway, submission)
     engine.wait(10)
-    assert engine.receive() == Submit(EPOCH, request("a"))
+    assert engine.receive() == submission
     assert engine.receive() is None
     told = IterationOutput(
         epoch=EPOCH, policy_version=1, finished=[Outcome(request_id="a", finish_reason="stop", block_hashes=(b"\xff",))]
