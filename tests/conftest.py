@@ -84,7 +84,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--fast") and left_out else None
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if is_in(item.path, *TORCH_DIRECTORIES, CLIENT_DIRECTORY):
