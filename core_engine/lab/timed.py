@@ -7,7 +7,7 @@ from collections.abc import Callable
 from core_engine.clock import VirtualClock
 from core_engine.executor import Batch, BatchResult, ModelSpec
 
-_BLOCK_SIZE, _BLOCKS_EACH = 32, 1024
+_BLOCK_SIZE, _BLOCKS_EACH = 256, 16
 
 
 class TimedExecutor:
@@ -15,7 +15,7 @@ class TimedExecutor:
 
     `seconds(rows, heads)` is that of a pass with so many rows, idle ones included, of which `heads` go through
     the output layer; an empty batch takes `empty_seconds`. The memory is large enough for `num_sequences` of any
-    length up to 32,768 tokens.
+    length up to 4,096 tokens.
     """
 
     def __init__(

@@ -21,10 +21,11 @@ def plot_capacity(figures: dict[str, Any], file: Path) -> None:
             factors = [row["factor"] for row in chosen]
             for name in chosen[0]["requests_per_second"]:
                 rates.plot(factors, [row["requests_per_second"][name] for row in chosen], marker="o", label=name)
-            _label(rates, f"P{percent:g} normalised latency within", "requests/s", log=True)
+            rates.set_yscale("log")
+            _label(rates, factors, percent, "requests/s")
             ratios.plot(factors, [row["ratio"] for row in chosen], marker="o", label="measured")
             ratios.plot(factors, [row["simulated_ratio"] for row in chosen], "--", marker="o", label="simulated")
-            _label(ratios, f"P{percent:g} normalised latency within", "times the best static batching")
+            _label(ratios, factors, percent, "times the best static batching")
         first = table == next(iter(figures["tables"]))
         figure.savefig(file if first else file.with_stem(f"{file.stem}-{table}"))
 
@@ -51,9 +52,9 @@ def plot_iteration(figures: dict[str, Any], directory: Path) -> None:
         figure.savefig(directory / f"{name}.svg")
 
 
-def _label(axes: Axes, what: str, unit: str, *, log: bool = False) -> None:
-    axes.set(xlabel=f"{what} so many times the unloaded", ylabel=unit, xscale="log")
-    if log:
-        axes.set_yscale("log")
+def _label(axes: Axes, factors: list[float], percent: float, unit: str) -> None:
+    axes.set(xlabel=f"P{percent:g} normalised latency within so many times the unloaded", ylabel=unit, xscale="log")
+    axes.set_xticks(factors, [f"{factor:g}" for factor in factors])
+    axes.set_xticks([], minor=True)
     axes.grid(visible=True, alpha=0.3)
     axes.legend()

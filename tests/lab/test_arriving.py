@@ -48,7 +48,7 @@ def test_what_meets_nobody_need_not_be_run_again(policies: tuple[str, ...], rate
 
 
 def test_a_refused_request_is_an_error() -> None:
-    (arrival,) = at_once(requests([Lengths(40_000, 1)], seed=0, vocab_size=100))
+    (arrival,) = at_once(requests([Lengths(5_000, 1)], seed=0, vocab_size=100))
     with pytest.raises(EngineUnavailable, match="request-0 was refused"):
         run([arrival])
 
