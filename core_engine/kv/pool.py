@@ -149,30 +149,33 @@ class KVPool:
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         """Raise IntegrityError unless the holders of each block are the running sequences with it in their table."""
-        found: list[list[Sequence]] = [[] for _ in range(self.num_blocks)]
+        found: dict[int, list[Sequence]] = {}
         for sequence in running:
             if len(set(sequence.block_table)) < len(sequence.block_table):
                 raise IntegrityError(f"{sequence} has a block twice")
             for block in sequence.block_table:
-                found[block].append(sequence)
+                found.setdefault(block, []).append(sequence)
+        # Most blocks are neither held nor found, and an answer waits for this: they cost no more than a look.
+        held = [block for block, holders in enumerate(self._holders) if holders]
         shared: Counter[int] = Counter()
-        for block, (holders, owners) in enumerate(zip(self._holders, found, strict=True)):
+        for block in found.keys() | held:
+            holders, owners = self._holders[block], found.get(block, [])
             if len(owners) < 2 and holders == owners:
                 continue
             if sorted(s.id for s in holders) != sorted(s.id for s in owners):
                 raise IntegrityError(f"block {block} is held by {holders}, but in the tables of {owners}")
             if len(owners) > 1:
                 shared.update(s.id for s in owners)
-        for sequence in {s.id: s for holders in found for s in holders}.values():
+        for sequence in {s.id: s for holders in found.values() for s in holders}.values():
             if sequence.num_shared_blocks != shared[sequence.id]:
                 raise IntegrityError(
                     f"{sequence} shares {shared[sequence.id]} blocks, not {sequence.num_shared_blocks}"
                 )
-        free = [block for block, holders in enumerate(found) if not holders]
-        idle = sum(self._content[block] is not None for block in free)
-        if (len(free), idle) != (self.num_free_blocks, self.num_idle_blocks):
+        num_free = self.num_blocks - len(found)
+        num_idle = self.num_blocks - self._content.count(None) - sum(self._content[b] is not None for b in found)
+        if (num_free, num_idle) != (self.num_free_blocks, self.num_idle_blocks):
             raise IntegrityError(
-                f"{len(free)} blocks are free, {idle} of them idle; "
+                f"{num_free} blocks are free, {num_idle} of them idle; "
                 f"counted {self.num_free_blocks} and {self.num_idle_blocks}"
             )
 
