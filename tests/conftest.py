@@ -6,12 +6,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer
 
+from core_engine import selection
 from core_engine.text.fast import FastEncoder, fast_encoder
 
 # Models of the tests are tiny; more threads would only get in each other's way. Servers they start inherit it.
@@ -67,6 +70,23 @@ def encoders_by_tokenizer() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("core_engine.text.model.fast_encoder", remembered)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def entry_points_by_path() -> Iterator[None]:
+    """Packages are read once, and again after a change of the path or in its folders, not for each of many engines."""
+    read = selection._entry_points
+
+    @cache
+    def remembered(_: tuple[tuple[str, int], ...]) -> list[EntryPoint]:
+        return list(read())
+
+    def looked_up() -> list[EntryPoint]:
+        return remembered(tuple((place, Path(place).stat().st_mtime_ns) for place in sys.path if Path(place).exists()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "_entry_points", looked_up)
         yield
 
 
