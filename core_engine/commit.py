@@ -114,12 +114,37 @@ class Commit:
         self._panel.tell("on_request_finished", request, outcome, self._state)
 
     def _take_tokens(self, batch: Batch, result: BatchResult, now: float) -> None:
-        _follow_grammars(batch, result)
         logprobs = result.logprobs or [None] * len(batch.sample_rows)
-        sequences, failed = batch.sequences, result.failed_rows
+        sequences, failed, eos = batch.sequences, result.failed_rows, self._eos
+        outputs = self._outbox.outputs
+        if self._state.protected:
+            for row in batch.sample_rows:
+                self._state.protected.pop(sequences[row].id, None)
         for row, token_id, logprob in zip(batch.sample_rows, result.token_ids, logprobs, strict=True):
-            if row not in failed:
-                self._append(sequences[row], token_id, logprob, now)
+            if row in failed:
+                continue
+            sequence = sequences[row]
+            num_tokens = sequence.num_tokens + 1
+            if (
+                num_tokens < sequence.num_tokens_that_may_end
+                and token_id not in eos
+                and sequence.first_token_seconds is not None
+            ):
+                # The common case, neither the first token nor the last, at a third of the cost.
+                sequence.last_token_seconds = now
+                sequence.token_ids.append(token_id)
+                sequence.num_tokens = num_tokens
+                told = None if logprob is None else [logprob]
+                cached = sequence.num_cached_tokens
+                outputs.append(
+                    SequenceOutput(
+                        sequence.request_id, sequence.sample_index, [token_id], told, None, None, None, cached
+                    )
+                )
+            elif (failure := _follow_grammar(sequence, token_id)) is None:
+                self._append(sequence, token_id, logprob, now)
+            else:
+                failed[row] = failure
 
     def _take_embeddings(self, batch: Batch, result: BatchResult, now: float) -> None:
         for row, embedding in zip(batch.sample_rows, result.embeddings, strict=True):
@@ -137,8 +162,6 @@ class Commit:
             sequence.first_token_seconds = now
             timing = _timing(sequence, now)
         sequence.last_token_seconds = now
-        if self._state.protected:
-            self._state.protected.pop(sequence.id, None)
         wants_token = sequence.max_tokens > 0
         if wants_token:
             sequence.token_ids.append(token_id)
@@ -223,11 +246,9 @@ def _timing(sequence: Sequence, first_token_seconds: float) -> FirstTokenTiming:
     return FirstTokenTiming(start - sequence.arrival_seconds, first_token_seconds - start)
 
 
-def _follow_grammars(batch: Batch, result: BatchResult) -> None:
-    """Advance the matchers by what the sequences are about to say; a row whose grammar has given up fails."""
-    for row, token_id in zip(batch.sample_rows, result.token_ids, strict=True):
-        matcher = batch.sequences[row].matcher
-        if matcher is not None and row not in result.failed_rows:
-            matcher.advance(token_id)
-            if (failure := matcher.failure) is not None:
-                result.failed_rows[row] = failure
+def _follow_grammar(sequence: Sequence, token_id: int) -> str | None:
+    """Advance its matcher, if any, by what it is about to say; why it fails, where its grammar has given up."""
+    if sequence.matcher is None:
+        return None
+    sequence.matcher.advance(token_id)
+    return sequence.matcher.failure

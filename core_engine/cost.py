@@ -86,6 +86,7 @@ class CostModel:
         self._products = np.zeros((_NUM_KNOTS + 2, _NUM_KNOTS + 2))  # decaying sums of feature * feature
         self._targets = np.zeros(_NUM_KNOTS + 2)  # decaying sums of feature * seconds
         self._learnt = 0
+        self._recent: list[tuple[Load, float]] = []  # measured since the last fit
         self._seconds_per_flop = 0.0  # moving; for as long as the fit can't be trusted
         self.error = 1.0  # moving relative error of predictions made before learning; 1.0 at first
 
@@ -128,15 +129,24 @@ class CostModel:
         speed = seconds / self.flops(load)
         self._seconds_per_flop += (_ERROR_MEMORY if self._learnt else 1.0) * (speed - self._seconds_per_flop)
         self._learnt += 1
-        self._rescale(load)
-        features = self._features(load)
-        weight = 1 / seconds**2  # so that relative errors count
-        self._products *= _FORGETTING
-        self._products += weight * np.outer(features, features)
-        self._targets *= _FORGETTING
-        self._targets += weight * seconds * features
+        self._recent.append((load, seconds))
         if self._learnt <= _FIT_EVERY or self._learnt % _FIT_EVERY == 0:
-            self._fit(_STIFFNESS * weight)
+            self._take_in_recent()
+            self._fit(_STIFFNESS / seconds**2)
+
+    def _take_in_recent(self) -> None:
+        """Add the iterations since the last fit to the sums, all at once."""
+        for load, _ in self._recent:
+            self._rescale(load)
+        features = np.array([self._features(load) for load, _ in self._recent])
+        seconds = np.array([measured for _, measured in self._recent])
+        count = len(seconds)
+        weights = _FORGETTING ** np.arange(count - 1, -1, -1) / seconds**2  # so that relative errors count
+        self._products *= _FORGETTING**count
+        self._products += features.T @ (weights[:, None] * features)
+        self._targets *= _FORGETTING**count
+        self._targets += features.T @ (weights * seconds)
+        self._recent.clear()
 
     def _features(self, load: Load) -> FloatArray:
         """How much of each weight the load takes."""

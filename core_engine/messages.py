@@ -147,7 +147,7 @@ class FirstTokenTiming(msgspec.Struct, array_like=True, frozen=True):
     prefill_seconds: float
 
 
-class SequenceOutput(msgspec.Struct, array_like=True, frozen=True):
+class SequenceOutput(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """New tokens of one sequence; `finish_reason` is set on the last one of the sequence.
 
     `stop_token_id` says which token ended it, where one did; that token is the last of `token_ids`.

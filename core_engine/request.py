@@ -82,8 +82,9 @@ class Sequence:
         "first_token_seconds", "id", "in_flight", "kind", "last_hold", "last_planned_iteration", "last_token_seconds",
         "matcher", "max_computed_tokens", "max_tokens", "num_cached_tokens", "num_computed_tokens",
         "num_matched_tokens", "num_preemptions", "num_prompt_tokens", "num_shared_blocks", "num_tokens",
-        "predicted_output_tokens", "priority", "request", "request_id", "sample_index", "sampling", "scores_prompt",
-        "seed", "start_iteration", "start_seconds", "status", "tenant", "token_ids", "weight",
+        "num_tokens_that_may_end", "predicted_output_tokens", "priority", "request", "request_id", "sample_index",
+        "sampling", "scores_prompt", "seed", "start_iteration", "start_seconds", "status", "tenant", "token_ids",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +121,9 @@ class Sequence:
         self.num_computed_tokens = 0
         self.max_computed_tokens = 0  # high-water mark: net progress, whatever preemption threw away
         self.max_tokens = max_tokens
+        # With fewer known tokens than that, only the model's own end of sequence can end it.
+        may_stop = matcher is not None or bool(request.sampling.stop_token_ids)
+        self.num_tokens_that_may_end = 0 if may_stop else self.num_prompt_tokens + max_tokens
         self.predicted_output_tokens = predicted_output_tokens
         self.block_table: list[int] = []
         self.block_hashes = block_hashes
