@@ -14,14 +14,19 @@ from core_engine.plan import IterationRecord
 from core_engine.view import EngineView, SequenceView
 
 Weight = Annotated[float, msgspec.Meta(gt=0)]
+_MOST_IDLE = 1024  # tenants without work that are remembered
 
 
 class FairShareOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`charge`: the unit of service; the weights of tokens, more than 0, count with `charge=tokens` only."""
+    """`charge`: the unit of service; the weights of tokens, more than 0, count with `charge=tokens` only.
+
+    `credit_seconds`, 0 to 60, counts with `charge=seconds` only.
+    """
 
     charge: Literal["seconds", "tokens"] = "seconds"
     prompt_weight: Weight = 1.0
     output_weight: Weight = 2.0
+    credit_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.5
 
 
 class FairShare:
@@ -30,11 +35,13 @@ class FairShare:
     A virtual counter per tenant grows with what is computed for it, divided by its weight (the configured one, else
     that of its requests): predicted seconds (`charge=seconds`), or tokens (`charge=tokens`, `prompt_weight` 1 and
     `output_weight` 2 each). Cached tokens are free, recomputed ones are not charged. A tenant that begins to wait is
-    lifted to the least counter of those who wait already, so that idling saves nothing up. Who runs goes on; of a
-    tenant's requests the first goes first. Source: virtual token counters, VTC (Sheng et al., OSDI '24). Guarantees
-    that the service of two tenants, per weight, differs over any time in which both always have requests waiting by at
-    most 2 * max(`prompt_weight` * longest prompt, `output_weight` * tokens of the KV pool), in weighted
-    tokens; without preemption and gates (`paged:headroom=0`, or `reserved`).
+    lifted to the least counter of those who wait already, so that idling saves nothing up but `credit_seconds` (0.5;
+    none with `charge=tokens`): so a few requests in a row of one that asks for little all go first. Who runs goes on;
+    of a tenant's requests the first goes first. Source: virtual token counters, VTC (Sheng et al., OSDI '24); the
+    credit is our own. Guarantees with `charge=tokens` that the service of two tenants, per weight, differs over any
+    time in which both always have requests waiting by at most 2 * max(`prompt_weight` * longest prompt,
+    `output_weight` * tokens of the KV pool), in weighted tokens; without preemption and gates (`paged:headroom=0`, or
+    `reserved`).
     """
 
     Options = FairShareOptions
@@ -42,10 +49,11 @@ class FairShare:
 
     def __init__(self, options: FairShareOptions, seed: int) -> None:
         self.options = options
+        self._credit = options.credit_seconds if options.charge == "seconds" else 0.0
         self.counters: dict[str, float] = {}  # service by tenant, per weight
         self._weights: dict[str, float] = {}
         self._waiting: set[str] = set()  # tenants with a queue at the last look
-        self._floor = 0.0  # the least that a tenant which begins to wait counts
+        self._floor = 0.0  # the least, before its credit, that a tenant which begins to wait counts
 
     @hookimpl
     def rank_sequences(self, view: EngineView) -> tuple[list[int], set[int]]:
@@ -128,7 +136,7 @@ class FairShare:
             least = min((levels[tenant] for tenant in stay), default=max(self.counters.values(), default=0.0))
             self._floor = max(self._floor, least)
             for tenant in begins:
-                lift = max(0.0, self._floor - levels[tenant])
+                lift = max(0.0, self._lifted_to(tenant) - levels[tenant])
                 self.counters[tenant] = self.counters.get(tenant, 0.0) + lift
                 levels[tenant] += lift
             self._forget(levels)
@@ -136,12 +144,17 @@ class FairShare:
         return levels
 
     def _forget(self, levels: dict[str, float]) -> None:
-        """Drop tenants without work that would be lifted anyway."""
-        idle = [tenant for tenant in self._weights if tenant not in levels]
-        for tenant in idle:
-            if self.counters.get(tenant, 0.0) <= self._floor:
-                del self._weights[tenant]
-                self.counters.pop(tenant, None)
+        """Drop tenants without work that would be lifted anyway and, beyond a bound, those that had the least."""
+        idle = sorted((self.counters.get(tenant, 0.0), tenant) for tenant in self._weights if tenant not in levels)
+        for place, (counter, tenant) in enumerate(idle):
+            if counter > self._lifted_to(tenant) and place >= len(idle) - _MOST_IDLE:
+                break
+            del self._weights[tenant]
+            self.counters.pop(tenant, None)
+
+    def _lifted_to(self, tenant: str) -> float:
+        """What it counts at least when it begins to wait."""
+        return self._floor - self._credit / self._weights[tenant]
 
 
 def _uncharged(sequence: SequenceView) -> int:

@@ -119,8 +119,9 @@ class TestCharges:
 
 
 class TestIdling:
-    def test_idling_saves_nothing_up(self) -> None:
-        run = Run(TOKENS, sequence_limit=1)
+    @pytest.mark.parametrize("rank", [TOKENS, "fair_share:credit_seconds=0"])
+    def test_idling_saves_nothing_up(self, rank: str) -> None:
+        run = Run(rank, sequence_limit=1)
         backlogs(run, 300, busy=[(10, 10)])
         run.submit(*(make_request(f"idle-{i}", 10, 10, tenant="idle") for i in range(10)))
         before = len(run.started())
@@ -129,14 +130,34 @@ class TestIdling:
         assert len(turns) >= 10
         assert all(abs(sum(turns[:n])) <= 1 for n in range(len(turns)))
 
-    def test_tenants_that_come_and_go_are_forgotten(self) -> None:
-        policy = FairShare(FairShareOptions(charge="tokens"), 0)
+    def test_but_a_credit_which_a_few_requests_in_a_row_use_up(self) -> None:
+        model = SimulatedModel(base_seconds=0.01, row_seconds=0, attention_pair_seconds=0, kv_token_seconds=0)
+        run = Run("fair_share:credit_seconds=0.35", sequence_limit=1, model=model)
+        backlogs(run, 300, busy=[(10, 10)])
+        run.submit(*(make_request(f"idle-{i}", 10, 10, tenant="idle") for i in range(10)))
+        before = len(run.started())
+        backlogs(run, 150, busy=[(10, 10)])
+        turns = [name.partition("-")[0] for name in run.started()[before:]]
+        # A tenth of a second each, so that the credit goes three and a half of them far.
+        assert turns[:8] == ["idle"] * 4 + ["busy", "idle"] * 2
+
+    @pytest.mark.parametrize("options", [FairShareOptions(charge="tokens"), FairShareOptions(credit_seconds=0.01)])
+    def test_tenants_that_come_and_go_are_forgotten(self, options: FairShareOptions) -> None:
+        policy = FairShare(options, 0)
         run = Run(policy, sequence_limit=2)
         for i in range(300):
             run.submit(make_request(f"r{i}", 4, 3, tenant=f"tenant-{i}"))
             run.step(2)
         assert len(policy.counters) < 20
         assert len(policy._weights) < 20
+
+    def test_of_very_many_tenants_only_so_many_are_remembered(self) -> None:
+        policy = FairShare(FairShareOptions(credit_seconds=60), 0)
+        run = Run(policy, sequence_limit=8)
+        for i in range(0, 2000, 8):
+            run.submit(*(make_request(f"r{i + j}", 4, 1, tenant=f"tenant-{i + j}") for j in range(8)))
+            run.step()
+        assert len(policy.counters) <= 1024 + 16
 
 
 lengths = st.lists(st.tuples(st.integers(1, 150), st.integers(1, 60)), min_size=1, max_size=4)
@@ -188,7 +209,7 @@ def test_a_heavy_neighbour_costs_the_light_tenant_little() -> None:
     assert time_to_first_token("fcfs", heavy=True) > 10 * alone
 
 
-@pytest.mark.parametrize("option", ["charge=money", "prompt_weight=0", "output_weight=-1"])
+@pytest.mark.parametrize("option", ["charge=money", "prompt_weight=0", "output_weight=-1", "credit_seconds=-1"])
 def test_options_out_of_range_are_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match=r"fair_share.*" + option.partition("=")[0]):
         Run(f"fair_share:{option}")
