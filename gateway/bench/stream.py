@@ -39,11 +39,17 @@ class Timeline:
 
 
 async def complete(
-    client: httpx.AsyncClient, prompt: list[int], num_output_tokens: int, *, key: str | None = None, **fields: Any
+    client: httpx.AsyncClient,
+    prompt: list[int],
+    num_output_tokens: int,
+    *,
+    key: str | None = None,
+    timeline: Timeline | None = None,
+    **fields: Any,
 ) -> Timeline:
     """Ask for exactly that many tokens after the prompt, greedily unless `fields` say otherwise.
 
-    An error, of whatever kind, is in the Timeline.
+    An error, of whatever kind, is in the Timeline. One that is given is filled while the answer comes.
     """
     body = {
         "model": fields.pop("model"),
@@ -56,7 +62,8 @@ async def complete(
         **fields,
     }
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    timeline = Timeline(time.perf_counter(), num_output_tokens)
+    timeline = timeline or Timeline(0.0, num_output_tokens)
+    timeline.sent = time.perf_counter()
     done = False
     try:
         async with client.stream("POST", "/v1/completions", json=body, headers=headers) as response:

@@ -9,7 +9,7 @@ from typing import Any
 # name -> what a person reads of it
 SCENARIOS = {
     "swaps": "20 swaps under 32 streams: no request lost, equal texts, and a faulty policy rolled back",
-    "fairness": "a light tenant beside one with ten times its load, under fair_share and fcfs",
+    "fairness": "a light tenant beside one with ten times its load, under fair_share and fcfs, at 80 % of capacity",
     "priority": "an interactive request into a flood of batch ones; a long batch request under an endless flood",
     "memory": "a pool for 4 of 32 sequences, with and without kv_feedback",
     "stretch": "a 6,000-token prompt among 16 chat streams, by gate and planner",

@@ -32,6 +32,17 @@ async def warm_up(server: Served, model: str, **fields: Any) -> None:
     check(await asyncio.gather(*warm))
 
 
+async def capacity(
+    server: Served, model: str, prompt: tuple[int, int], output: tuple[int, int], num_requests: int = 64, **fields: Any
+) -> float:
+    """Requests a second, of that many that are there at once: what the rates of a load are set by."""
+    rng = random.Random(0)
+    wanted = [(prompt_of(rng, rng.randint(*prompt)), rng.randint(*output)) for _ in range(num_requests)]
+    timelines = await asyncio.gather(*(complete(server.client, p, n, model=model, **fields) for p, n in wanted))
+    check(timelines)
+    return num_requests / (max(t.ended for t in timelines) - min(t.sent for t in timelines))
+
+
 async def closed_loop(
     server: Served,
     stop: asyncio.Event,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
-from gateway.bench.scenarios.common import check, model_of, open_loop, prompt_of, summary, warm_up
+from gateway.bench.scenarios.common import capacity, check, model_of, open_loop, summary, warm_up
 from gateway.bench.served import served
-from gateway.bench.stream import complete
 
 _PROMPT, _OUTPUT = (32, 512), (1, 128)  # uniform, as in Orca's evaluation
-_OFFLINE_REQUESTS, _SHARE_OF_CAPACITY, _SECONDS = 64, 0.8, 60.0
+_SHARE_OF_CAPACITY, _SECONDS = 0.8, 50.0
 _VARIANTS = {
     "without": (),
     "prefill_share": ("prefill_share",),
@@ -28,18 +26,10 @@ async def run(options: list[str]) -> dict[str, Any]:
         async with served([*chosen, *options]) as server:
             model = await model_of(server)
             await warm_up(server, model)
-            rng = random.Random(0)
-            offline = await asyncio.gather(
-                *(
-                    complete(server.client, prompt_of(rng, rng.randint(*_PROMPT)), rng.randint(*_OUTPUT), model=model)
-                    for _ in range(_OFFLINE_REQUESTS)
-                )
-            )
-            check(offline)
-            seconds = max(t.ended for t in offline) - min(t.sent for t in offline)
-            rate = rate or _SHARE_OF_CAPACITY * _OFFLINE_REQUESTS / seconds
+            offline = await capacity(server, model, _PROMPT, _OUTPUT)
+            rate = rate or _SHARE_OF_CAPACITY * offline
             online = await open_loop(server, random.Random(7), rate, _SECONDS, _PROMPT, _OUTPUT, model=model)
             check(online)
-            figures[name] = {"offline_requests_per_second": _OFFLINE_REQUESTS / seconds, "online": summary(online)}
+            figures[name] = {"offline_requests_per_second": offline, "online": summary(online)}
     figures["online_requests_per_second"] = rate
     return figures

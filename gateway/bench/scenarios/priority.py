@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
+from bisect import bisect
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from core_engine.lab.journal import IterationLine, Line, RequestLine
 from gateway.bench.scenarios.common import check, closed_loop, model_of, prompt_of, summary, warm_up
-from gateway.bench.served import served
+from gateway.bench.served import Served, served
 from gateway.bench.stream import complete
 
 _SEATS = 16
@@ -18,26 +24,53 @@ _LONG_OUTPUT = 1000
 async def run(options: list[str]) -> dict[str, Any]:
     """An interactive request into a batch flood, with and without `priority`; then the long batch request."""
     figures: dict[str, Any] = {}
-    for name, policies in (("fcfs", []), ("priority", ["--policy", "priority"])):
-        async with served(["--sequence-limit", str(_SEATS), *policies, *options]) as server:
-            model = await model_of(server)
-            await warm_up(server, model)
-            stop, rng = asyncio.Event(), random.Random(3)
-            flood = [
-                asyncio.create_task(closed_loop(server, stop, rng, (32, 128), (64, 128), model=model, priority=_BATCH))
-                for _ in range(3 * _SEATS)
-            ]
-            await asyncio.sleep(8)
-            urgent = []
-            for _ in range(8):
-                urgent.append(await complete(server.client, prompt_of(rng, 64), 16, model=model, priority=_INTERACTIVE))
-                await asyncio.sleep(0.5)
-            stop.set()
-            await asyncio.gather(*flood)
-            check(urgent)
-            figures[name] = {"interactive": summary(urgent)}
+    with tempfile.TemporaryDirectory() as directory:
+        for name, policies in (("fcfs", []), ("priority", ["--policy", "priority"])):
+            journal = Path(directory) / f"{name}.jsonl"
+            recorded = [*policies, "--policy", f"record:path={journal}", *options]
+            async with served(["--sequence-limit", str(_SEATS), *recorded]) as server:
+                figures[name] = await _into_flood(server)
+            figures[name]["iterations_waited"] = _iterations_waited(journal)
     figures["long_batch"] = await _long_batch(options)
     return figures
+
+
+async def _into_flood(server: Served) -> dict[str, Any]:
+    model = await model_of(server)
+    await warm_up(server, model)
+    stop, rng = asyncio.Event(), random.Random(3)
+    flood = [
+        asyncio.create_task(closed_loop(server, stop, rng, (32, 128), (64, 128), model=model, priority=_BATCH))
+        for _ in range(3 * _SEATS)
+    ]
+    waiting = 0.0
+    while waiting < _SEATS:
+        await asyncio.sleep(0.5)
+        waiting = await server.metric("vllm:num_requests_waiting")
+    urgent = []
+    for _ in range(8):
+        urgent.append(await complete(server.client, prompt_of(rng, 64), 16, model=model, priority=_INTERACTIVE))
+        await asyncio.sleep(0.5)
+    stop.set()
+    await asyncio.gather(*flood)
+    check(urgent)
+    return {"interactive": summary(urgent)}
+
+
+def _iterations_waited(journal: Path) -> list[int]:
+    """Of each interactive request, how many iterations went by without it from its arrival to its start."""
+    lines = [msgspec.json.decode(line, type=Line) for line in journal.read_bytes().splitlines()]
+    iterations = [line for line in lines if isinstance(line, IterationLine)]
+    began = [line.started_seconds for line in iterations]
+    started: dict[str, int] = {}
+    for place, line in enumerate(iterations):
+        for _, request_id, _ in line.started:
+            started.setdefault(request_id, place)
+    return [
+        started[line.request_id] - bisect(began, line.arrival_seconds)
+        for line in lines
+        if isinstance(line, RequestLine) and line.priority == _INTERACTIVE
+    ]
 
 
 async def _long_batch(options: list[str]) -> dict[str, Any]:

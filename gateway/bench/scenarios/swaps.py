@@ -13,7 +13,7 @@ from gateway.bench.scenarios.common import check, model_of, prompt_of, warm_up
 from gateway.bench.served import Served, served
 from gateway.bench.stream import Timeline, complete
 
-_STREAMS, _SWAPS = 32, 20
+_STREAMS, _TEXTS, _SWAPS = 32, 8, 20
 _SETS = (("stall_free",), ("orca",), ("fair_share",), ("priority",))
 _FAULTY = '''"""A policy that raises after 50 iterations."""
 
@@ -43,9 +43,10 @@ async def run(options: list[str]) -> dict[str, Any]:
             model = await model_of(server)
             await warm_up(server, model)
             rng = random.Random(0)
-            requests = [(prompt_of(rng, rng.randint(32, 256)), rng.randint(16, 64)) for _ in range(_STREAMS)]
+            requests = [(prompt_of(rng, rng.randint(32, 256)), rng.randint(16, 64)) for _ in range(_TEXTS)]
             alone = [await complete(server.client, prompt, length, model=model) for prompt, length in requests]
             check(alone)
+            requests *= _STREAMS // _TEXTS
             swapped, history = await _under_swaps(server, model, requests)
             before_faulty = len(history)
             await server.swap("bench_faulty")
