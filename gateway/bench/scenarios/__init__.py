@@ -13,7 +13,7 @@ SCENARIOS = {
     "priority": "an interactive request into a flood of batch ones; a long batch request under an endless flood",
     "memory": "a pool for 4 of 32 sequences, with and without kv_feedback",
     "stretch": "a 6,000-token prompt among 16 chat streams, by gate and planner",
-    "prefill_share": "the source's workload at 80 % of capacity, with and without prefill_share",
+    "prefill_share": "the source's workload at 80 % of capacity, without a gate, with prefill_share and with stretch",
     "profiles": "chats, two long prompts and a batch of 24 at once, under the defaults and each profile",
 }
 

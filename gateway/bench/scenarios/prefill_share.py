@@ -1,4 +1,4 @@
-"""The source's workload at 80 % of capacity: what `prefill_share` gives to those who ride, and what it costs."""
+"""The source's workload at 80 % of capacity: what two gates give to those who ride, and what that costs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from gateway.bench.scenarios.common import capacity, check, model_of, open_loop,
 from gateway.bench.served import served
 
 _PROMPT, _OUTPUT = (32, 512), (1, 128)  # uniform, as in Orca's evaluation
-_SHARE_OF_CAPACITY, _SECONDS = 0.8, 50.0
-_VARIANTS = {
-    "without": (),
-    "prefill_share": ("prefill_share",),
-    "prefill_share_cap_tokens": ("prefill_share:action=cap_tokens",),
-}
+_OFFLINE_REQUESTS, _SHARE_OF_CAPACITY, _SECONDS = 32, 0.8, 25.0
+_VARIANTS = {"without": (), "prefill_share": ("prefill_share",), "stretch": ("stretch",)}
 
 
 async def run(options: list[str]) -> dict[str, Any]:
@@ -26,7 +22,7 @@ async def run(options: list[str]) -> dict[str, Any]:
         async with served([*chosen, *options]) as server:
             model = await model_of(server)
             await warm_up(server, model)
-            offline = await capacity(server, model, _PROMPT, _OUTPUT)
+            offline = await capacity(server, model, _PROMPT, _OUTPUT, _OFFLINE_REQUESTS)
             rate = rate or _SHARE_OF_CAPACITY * offline
             online = await open_loop(server, random.Random(7), rate, _SECONDS, _PROMPT, _OUTPUT, model=model)
             check(online)
