@@ -11,6 +11,8 @@ from gateway.bench.figures import percentiles
 from gateway.bench.served import Served
 from gateway.bench.stream import Timeline, complete
 
+# Where several sets of policies get the same prompts on one server, none may be found computed: it remembers nothing.
+MEMORY = "paged"
 _LOWEST_ID, _HIGHEST_ID = 100, 32_000
 
 

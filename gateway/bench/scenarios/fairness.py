@@ -6,16 +6,15 @@ import asyncio
 import random
 from typing import Any
 
-from gateway.bench.scenarios.common import capacity, check, model_of, open_loop, summary, warm_up
+from gateway.bench.scenarios.common import MEMORY, capacity, check, model_of, open_loop, summary, warm_up
 from gateway.bench.served import Served, served
 from gateway.bench.stream import Timeline
 
 _KEYS = {"bench-light": "light", "bench-heavy": "heavy"}
-_FACTOR, _SHARE_OF_CAPACITY, _SECONDS = 10, 0.8, 60.0
+_FACTOR, _SHARE_OF_CAPACITY, _SECONDS = 10, 0.8, 45.0
 _PROMPT, _OUTPUT = (32, 512), (16, 64)
-# Who arrives waits for the iteration that runs, whoever is first in rank: short ones let fairness show. Every set of
-# policies gets the same prompts, so none may be found computed: `paged` remembers nothing.
-_OPTIONS = ("--token-limit", "128", "--policy", "paged")
+# Who arrives waits for the iteration that runs, whoever is first in rank: short ones let fairness show.
+_OPTIONS = ("--token-limit", "128", "--policy", MEMORY)
 
 
 async def run(options: list[str]) -> dict[str, Any]:
@@ -28,8 +27,8 @@ async def run(options: list[str]) -> dict[str, Any]:
         light_rate = rate / (1 + _FACTOR)
         figures["requests_per_second"] = {"light": light_rate, "heavy": rate - light_rate}
         figures["alone"] = {"light": summary(await _load(server, model, "light", light_rate))}
-        for name, policies in (("fcfs", ("paged",)), ("fair_share", ("fair_share", "paged"))):
-            await server.swap(*policies)
+        for name, policies in (("fcfs", ()), ("fair_share", ("fair_share",))):
+            await server.swap(*policies, MEMORY)
             light, heavy = await asyncio.gather(
                 _load(server, model, "light", light_rate), _load(server, model, "heavy", rate - light_rate)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gateway.bench.scenarios.common import capacity, check, model_of, open_loop, summary, warm_up
+from gateway.bench.scenarios.common import MEMORY, capacity, check, model_of, open_loop, summary, warm_up
 from gateway.bench.served import served
 
 _PROMPT, _OUTPUT = (32, 512), (1, 128)  # uniform, as in Orca's evaluation
@@ -17,11 +17,11 @@ async def run(options: list[str]) -> dict[str, Any]:
     """Capacity from the offline workload, then Poisson arrivals below it, with each variant."""
     figures: dict[str, Any] = {}
     rate = 0.0
-    for name, policies in _VARIANTS.items():
-        chosen = [argument for policy in policies for argument in ("--policy", policy)]
-        async with served([*chosen, *options]) as server:
-            model = await model_of(server)
-            await warm_up(server, model)
+    async with served(["--policy", MEMORY, *options]) as server:
+        model = await model_of(server)
+        await warm_up(server, model)
+        for name, policies in _VARIANTS.items():
+            await server.swap(*policies, MEMORY)
             offline = await capacity(server, model, _PROMPT, _OUTPUT, _OFFLINE_REQUESTS)
             rate = rate or _SHARE_OF_CAPACITY * offline
             online = await open_loop(server, random.Random(7), rate, _SECONDS, _PROMPT, _OUTPUT, model=model)

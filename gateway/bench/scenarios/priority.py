@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from core_engine.lab.journal import IterationLine, Line, RequestLine
-from gateway.bench.scenarios.common import check, closed_loop, model_of, prompt_of, summary, warm_up
+from gateway.bench.scenarios.common import MEMORY, check, closed_loop, model_of, prompt_of, summary, warm_up
 from gateway.bench.served import Served, served
 from gateway.bench.stream import complete
 
@@ -25,19 +25,20 @@ async def run(options: list[str]) -> dict[str, Any]:
     """An interactive request into a batch flood, with and without `priority`; then the long batch request."""
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
-        for name, policies in (("fcfs", []), ("priority", ["--policy", "priority"])):
-            journal = Path(directory) / f"{name}.jsonl"
-            recorded = [*policies, "--policy", f"record:path={journal}", *options]
-            async with served(["--sequence-limit", str(_SEATS), *recorded]) as server:
-                figures[name] = await _into_flood(server)
-            figures[name]["iterations_waited"] = _iterations_waited(journal)
-    figures["long_batch"] = await _long_batch(options)
+        async with served(["--sequence-limit", str(_SEATS), "--policy", MEMORY, *options]) as server:
+            model = await model_of(server)
+            await warm_up(server, model)
+            for name in ("fcfs", "priority"):
+                journal = Path(directory) / f"{name}.jsonl"
+                await server.swap(name, f"record:path={journal}", MEMORY)
+                figures[name] = await _into_flood(server, model)
+                figures[name]["iterations_waited"] = _iterations_waited(journal)
+            await server.swap("priority", MEMORY)
+            figures["long_batch"] = await _long_batch(server, model)
     return figures
 
 
-async def _into_flood(server: Served) -> dict[str, Any]:
-    model = await model_of(server)
-    await warm_up(server, model)
+async def _into_flood(server: Served, model: str) -> dict[str, Any]:
     stop, rng = asyncio.Event(), random.Random(3)
     flood = [
         asyncio.create_task(closed_loop(server, stop, rng, (32, 128), (64, 128), model=model, priority=_BATCH))
@@ -48,7 +49,7 @@ async def _into_flood(server: Served) -> dict[str, Any]:
         await asyncio.sleep(0.5)
         waiting = await server.metric("vllm:num_requests_waiting")
     urgent = []
-    for _ in range(8):
+    for _ in range(5):
         urgent.append(await complete(server.client, prompt_of(rng, 64), 16, model=model, priority=_INTERACTIVE))
         await asyncio.sleep(0.5)
     stop.set()
@@ -73,22 +74,19 @@ def _iterations_waited(journal: Path) -> list[int]:
     ]
 
 
-async def _long_batch(options: list[str]) -> dict[str, Any]:
+async def _long_batch(server: Served, model: str) -> dict[str, Any]:
     """1,000 tokens of the lowest class, alone and under an endless interactive flood."""
-    async with served(["--sequence-limit", str(_SEATS), "--policy", "priority", *options]) as server:
-        model = await model_of(server)
-        await warm_up(server, model)
-        rng = random.Random(4)
-        alone = await complete(server.client, prompt_of(rng, 64), _LONG_OUTPUT, model=model, priority=_BATCH)
-        stop = asyncio.Event()
-        flood = [
-            asyncio.create_task(closed_loop(server, stop, rng, (32, 128), (16, 64), model=model, priority=_INTERACTIVE))
-            for _ in range(2 * _SEATS)
-        ]
-        await asyncio.sleep(3)
-        flooded = await complete(server.client, prompt_of(rng, 64), _LONG_OUTPUT, model=model, priority=_BATCH)
-        stop.set()
-        await asyncio.gather(*flood)
+    rng = random.Random(4)
+    alone = await complete(server.client, prompt_of(rng, 64), _LONG_OUTPUT, model=model, priority=_BATCH)
+    stop = asyncio.Event()
+    flood = [
+        asyncio.create_task(closed_loop(server, stop, rng, (32, 128), (16, 64), model=model, priority=_INTERACTIVE))
+        for _ in range(2 * _SEATS)
+    ]
+    await asyncio.sleep(3)
+    flooded = await complete(server.client, prompt_of(rng, 64), _LONG_OUTPUT, model=model, priority=_BATCH)
+    stop.set()
+    await asyncio.gather(*flood)
     check([alone, flooded])
     seconds = {"alone_seconds": alone.ended - alone.sent, "flooded_seconds": flooded.ended - flooded.sent}
     return seconds | {"multiple": seconds["flooded_seconds"] / seconds["alone_seconds"]}

@@ -9,7 +9,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from gateway.bench.scenarios.common import check, model_of, prompt_of, warm_up
+from gateway.bench.scenarios.common import MEMORY, check, model_of, prompt_of, warm_up
 from gateway.bench.served import Served, served
 from gateway.bench.stream import Timeline, complete
 
@@ -21,11 +21,11 @@ _VARIANTS = {"stall_free": (), "stretch": ("stretch",), "prefill_first": ("prefi
 async def run(options: list[str]) -> dict[str, Any]:
     """The longest gap of any chat over the median gap before the prompt came, and the prompt's first token."""
     figures: dict[str, Any] = {}
-    for name, policies in _VARIANTS.items():
-        chosen = [argument for policy in policies for argument in ("--policy", policy)]
-        async with served([*chosen, *options]) as server:
-            model = await model_of(server)
-            await warm_up(server, model)
+    async with served(["--policy", MEMORY, *options]) as server:
+        model = await model_of(server)
+        await warm_up(server, model)
+        for name, policies in _VARIANTS.items():
+            await server.swap(*policies, MEMORY)
             figures[name] = await _long_among_chats(server, model)
     plain = figures["stall_free"]["long_prompt_time_to_first_token_seconds"]
     for figure in figures.values():
