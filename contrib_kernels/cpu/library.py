@@ -48,7 +48,6 @@ class RotateCall(ctypes.Structure):
         ("angle_stride", c_int64),
         ("query_norm", c_void_p),
         ("key_norm", c_void_p),
-        ("query", c_void_p),
         ("keys", c_void_p),
         ("values", c_void_p),
         ("key_head_stride", c_int64),
@@ -76,7 +75,7 @@ class Library:
         )
         self.rms_norm = _typed(
             functions.jitney_rms_norm,
-            *(c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int, c_float, c_int),
+            *(c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int, c_float, c_int),
         )
         self.gate = _typed(functions.jitney_gate, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
         self.best_tokens = _typed(functions.jitney_best_tokens, *(c_void_p, c_int64, c_void_p, c_int64, c_int, c_int))

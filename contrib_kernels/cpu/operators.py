@@ -32,23 +32,23 @@ class CpuOperators:
         width = states.shape[-1]
         normed = torch.empty_like(states)
         self._library.rms_norm(
-            states.data_ptr(), None, weight.data_ptr(), normed.data_ptr(), None,
+            states.data_ptr(), None, weight.data_ptr(), normed.data_ptr(),
             states.numel() // width, width, epsilon, is_bf16(states.dtype),
         )  # fmt: skip
         return normed
 
     def add_rms_norm(
         self, states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> torch.Tensor:
         """See Operators; `2 * itemsize + 8` bytes and about 5 operations an element."""
-        states, residual = states.contiguous(), residual.contiguous()
+        states = states.contiguous()
         width = states.shape[-1]
-        normed, total = torch.empty_like(states), torch.empty_like(residual)
+        normed = torch.empty_like(states)
         self._library.rms_norm(
-            states.data_ptr(), residual.data_ptr(), weight.data_ptr(), normed.data_ptr(), total.data_ptr(),
+            states.data_ptr(), residual.data_ptr(), weight.data_ptr(), normed.data_ptr(),
             states.numel() // width, width, epsilon, is_bf16(states.dtype),
         )  # fmt: skip
-        return normed, total
+        return normed
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
         """See Operators; `3 * itemsize` bytes and about 20 operations an element of the result."""
@@ -70,7 +70,7 @@ class CpuOperators:
         cache: KVCache,
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """See Operators; `2 * itemsize` bytes and about 3 operations an element, 4 more with a norm.
+        """See Operators; in place, `2 * itemsize` bytes and about 3 operations an element, 4 more with a norm.
 
         Raises ValueError for a head that there is no room for.
         """
@@ -78,8 +78,6 @@ class CpuOperators:
             raise ValueError(
                 f"{cosines.shape[1]} rotated elements of heads of {heads.size}, where there is room for {_MAX_SIZE}"
             )
-        n = joint.shape[0]
-        query = joint.new_empty(n, heads.num_heads, heads.size)
         call = RotateCall(
             joint.data_ptr(),
             joint.stride(0),
@@ -88,13 +86,12 @@ class CpuOperators:
             cosines.stride(0),
             None if heads.query_norm is None else heads.query_norm.data_ptr(),
             None if heads.key_norm is None else heads.key_norm.data_ptr(),
-            query.data_ptr(),
             cache.keys.data_ptr(),
             cache.values.data_ptr(),
             cache.keys.stride(0),
             cache.values.stride(0),
             slots.data_ptr(),
-            n,
+            joint.shape[0],
             heads.num_heads,
             heads.num_kv_heads,
             heads.size,
@@ -104,4 +101,4 @@ class CpuOperators:
             heads.epsilon,
         )
         self._library.rotate_and_write(byref(call))
-        return query
+        return joint[:, : heads.num_heads * heads.size].unflatten(1, (heads.num_heads, heads.size))

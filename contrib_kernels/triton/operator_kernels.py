@@ -7,10 +7,9 @@ import triton.language as tl
 @triton.jit
 def norm_rows(
     states,  # [rows, width], contiguous like all here
-    residual,  # float32 [rows, width] or None
+    residual,  # float32 [rows, width], which `states` are added to, or None
     weight,  # float32 [width]
     normed,  # [rows, width]
-    total,  # float32 [rows, width] or None
     width,
     epsilon,
     padded_width: tl.constexpr,  # a power of two
@@ -25,7 +24,7 @@ def norm_rows(
     row_states = tl.load(states + row + lane, mask=exists, other=0.0).to(tl.float32)
     if residual is not None:
         row_states += tl.load(residual + row + lane, mask=exists, other=0.0)
-        tl.store(total + row + lane, row_states, mask=exists)
+        tl.store(residual + row + lane, row_states, mask=exists)
     scale = tl.rsqrt(tl.sum(row_states * row_states, 0) / width + epsilon)
     row_normed = row_states * scale * tl.load(weight + lane, mask=exists, other=0.0)
     tl.store(normed + row + lane, row_normed.to(normed.dtype.element_ty), mask=exists)

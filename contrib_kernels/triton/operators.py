@@ -30,17 +30,17 @@ class TritonOperators:
         """See Operators."""
         states = states.contiguous()
         normed = torch.empty_like(states)
-        _norm(states, None, weight, normed, None, epsilon)
+        _norm(states, None, weight, normed, epsilon)
         return normed
 
     def add_rms_norm(
         self, states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> torch.Tensor:
         """See Operators."""
-        states, residual = states.contiguous(), residual.contiguous()
-        normed, total = torch.empty_like(states), torch.empty_like(residual)
-        _norm(states, residual, weight, normed, total, epsilon)
-        return normed, total
+        states = states.contiguous()
+        normed = torch.empty_like(states)
+        _norm(states, residual, weight, normed, epsilon)
+        return normed
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
         """See Operators."""
@@ -89,14 +89,13 @@ def _norm(
     residual: torch.Tensor | None,
     weight: torch.Tensor,
     normed: torch.Tensor,
-    total: torch.Tensor | None,
     epsilon: float,
 ) -> None:
     width = states.shape[-1]
     padded_width = next_power_of_2(width)
     if states.numel():
         norm_rows[(states.numel() // width,)](
-            states, residual, weight, normed, total, width, epsilon, padded_width,
+            states, residual, weight, normed, width, epsilon, padded_width,
             num_warps=_warps(padded_width), **FUSED_MULTIPLY_ADD,
         )  # fmt: skip
 

@@ -22,6 +22,8 @@ from core_engine.model.operators import JointHeads, Operators
 
 IMPLEMENTATION = "jitney"  # the name that transformers' AttentionInterface knows `attend` by
 
+Angles = tuple[torch.Tensor, torch.Tensor]  # cosines and sines
+
 _set_aside: ContextVar[ForwardPass | None] = ContextVar("forward_pass", default=None)
 
 
@@ -44,7 +46,8 @@ class ForwardPass:
         self._next_site = 0
         self._plans: dict[tuple[int, AttentionShape], Any] = {}
         self._found: dict[tuple[int, int], tuple[Any, AttentionShape]] = {}
-        self._residual: tuple[torch.Tensor, torch.Tensor] | None = None  # states, and what they were rounded from
+        self._angles: dict[int, tuple[Angles, Angles]] = {}
+        self._handed_on: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def site_of(self, module: torch.nn.Module) -> AttentionSite:
         """The site of this call, which must come in the order that was seen at load."""
@@ -66,15 +69,28 @@ class ForwardPass:
             found = self._found[id(site.kernel), id(site.shape)] = (self._plans[key], shape)
         return found
 
-    def keep_residual(self, states: torch.Tensor, exact: torch.Tensor) -> None:
-        """Remember the float32 numbers that a layer's output was rounded from."""
-        self._residual = (states, exact)
+    def angles_of_tokens(self, angles: Angles) -> Angles:
+        """Cosines and sines less those of idle rows, `[num_tokens, rotary size]`: the same for many layers."""
+        found = self._angles.get(id(angles[0]))
+        if found is None:
+            n = self.layout.num_tokens
+            found = (angles[0][0, :n], angles[1][0, :n]), angles  # kept, so that no others get their identity
+            self._angles[id(angles[0])] = found
+        return found[0]
 
-    def residual_of(self, states: torch.Tensor) -> torch.Tensor:
-        """The float32 numbers behind a layer's input: what was kept with it, else itself."""
-        if self._residual is not None and self._residual[0] is states:
-            return self._residual[1]
-        return states.float()
+    def hand_on(self, addend: torch.Tensor, residual: torch.Tensor) -> None:
+        """Leave it to the next layer to add what this one answers, `addend`, to the residual."""
+        self._handed_on = (addend, residual)
+
+    def take_residual(self, addend: torch.Tensor) -> torch.Tensor | None:
+        """The residual that a layer's input is still to be added to; None where it is complete."""
+        if self._handed_on is None:
+            return None
+        expected, residual = self._handed_on
+        if addend is not expected:
+            raise RuntimeError("a layer's answer was changed on its way to the next, which would have added it up")
+        self._handed_on = None
+        return residual
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
@@ -128,7 +144,7 @@ def attend_joint(
     module: torch.nn.Module,
     joint: torch.Tensor,
     heads: JointHeads,
-    angles: tuple[torch.Tensor, torch.Tensor],
+    angles: Angles,
     operators: Operators,
     forward_pass: ForwardPass,
 ) -> torch.Tensor:
@@ -140,19 +156,17 @@ def attend_joint(
     site = forward_pass.site_of(module)
     layout = forward_pass.layout
     n = layout.num_tokens
-    output = joint.new_empty(1, joint.shape[1], heads.num_heads * heads.size)
+    output = joint.new_empty(1, joint.shape[1], heads.num_heads, heads.size)
     if output.shape[1] > n:
         output[:, n:] = 0
     if n:
         plan, shape = forward_pass.plan_for(site)
         if site.kernel.reads_whole_blocks:
             site.cache.clear(layout.stale_blocks)
-        cosines, sines = (angle[0, :n] for angle in angles)
+        cosines, sines = forward_pass.angles_of_tokens(angles)
         query = operators.rotate_and_write(joint[0, :n], heads, cosines, sines, site.cache, layout.slots)
-        site.kernel.attend(
-            query.transpose(0, 1), site.cache, plan, shape, None, output[0, :n].unflatten(1, (-1, heads.size))
-        )
-    return output
+        site.kernel.attend(query.transpose(0, 1), site.cache, plan, shape, None, output[0, :n])
+    return output.flatten(2)
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

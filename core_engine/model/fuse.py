@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -38,11 +39,14 @@ _ATTENTION_CLASSES = frozenset(
     )
 )  # fmt: skip
 
-# Layers that add what attention gives to what went into the first norm, and so on for the second norm and the MLP.
+# Layers that add what attention gives to what they are given, then what the MLP makes of that; one follows another.
 _LAYER_CLASSES = frozenset(
     f"{family}DecoderLayer"
-    for family in ("Arcee", "Llama", "Mistral", "Mixtral", "Phi3", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "SeedOss")
-)
+    for family in (
+        "Arcee", "Gemma2", "Gemma3", "Granite", "Llama", "Mistral", "Mixtral", "Olmo2", "Olmo3", "Phi3", "Qwen2",
+        "Qwen2Moe", "Qwen3", "Qwen3Moe", "SeedOss",
+    )
+)  # fmt: skip
 
 
 class _Found(NamedTuple):
@@ -103,6 +107,7 @@ def fuse(model: Any, calls: list[TracedCall], kernels: KernelRegistry) -> int:
             reverted[f"{kind}: {reason}"] += 1
         except Exception as error:
             reverted[f"{kind}: {type(error).__name__}: {error}"] += 1
+    _chain(model)
     _report(kept, reverted, operators)
     return kept.total()
 
@@ -205,16 +210,25 @@ def _fuse_layer(
     kernels: KernelRegistry,
 ) -> None:
     layer = found.module
-    norms = (layer.input_layernorm, layer.post_attention_layernorm)
-    if not all(isinstance(norm, fused.FusedNorm) for norm in norms):
+    norms = fused.LayerNorms.of(layer)
+    if not all(norm is None or isinstance(norm, fused.FusedNorm) for norm in norms):
         raise NotFusedError("its norms aren't")
     attention = getattr(layer.self_attn, "original", layer.self_attn)
     shape = shapes[attention]
-    module = fused.FusedLayer(layer, operators)
+    module = fused.FusedLayer(layer, norms, getattr(layer, "residual_multiplier", 1.0), operators)
     expected = _attend_alone(layer, captured, attention, shape, kernels)
     if reason := _difference(_attend_alone(module, captured, attention, shape, kernels), expected):
         raise NotFusedError(reason)
     found.replace(module)
+
+
+def _chain(model: nn.Module) -> None:
+    """Let fused layers that another follows leave their last addition to that one."""
+    for layers in model.modules():
+        if isinstance(layers, nn.ModuleList):
+            for layer, following in pairwise(layers):
+                if isinstance(layer, fused.FusedLayer) and isinstance(following, fused.FusedLayer):
+                    layer.hands_on = True
 
 
 def _joint_heads(attention: Any, shape: AttentionShape, offset: float) -> JointHeads:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,11 +20,11 @@ class FusedNorm(nn.Module):
         super().__init__()
         self.epsilon = epsilon_of(norm)
         self.weight = nn.Parameter(norm.weight.detach().float() + offset, requires_grad=False)
-        self._operators = operators
+        self.operators = operators
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As the norm."""
-        return self._operators.rms_norm(states, self.weight, self.epsilon)
+        return self.operators.rms_norm(states, self.weight, self.epsilon)
 
 
 class FusedGatedMLP(nn.Module):
@@ -35,11 +35,11 @@ class FusedGatedMLP(nn.Module):
         self.joint = joint
         self.down = mlp.down_proj
         self._activation = activation
-        self._operators = operators
+        self.operators = operators
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As the MLP."""
-        return self.down(self._operators.gate(self.joint(states), self._activation))
+        return self.down(self.operators.gate(self.joint(states), self._activation))
 
 
 class FusedAttention(nn.Module):
@@ -53,7 +53,7 @@ class FusedAttention(nn.Module):
         super().__init__()
         self.original = attention
         self._heads = heads
-        self._operators = operators
+        self.operators = operators
         self._joint_name = "qkv_proj" if hasattr(attention, "qkv_proj") else _JOINT
 
     def forward(
@@ -75,39 +75,76 @@ class FusedAttention(nn.Module):
             )
         assert position_embeddings is not None
         joint = getattr(original, self._joint_name)(hidden_states)
-        mixed = attend_joint(original, joint, self._heads, position_embeddings, self._operators, forward_pass)
+        mixed = attend_joint(original, joint, self._heads, position_embeddings, self.operators, forward_pass)
         return original.o_proj(mixed), None
 
 
-class FusedLayer(nn.Module):
-    """A layer of norm, attention, norm, MLP whose second norm adds the residual in the same pass.
+class LayerNorms(NamedTuple):
+    """The norms of a layer: of what attention and the MLP read, and of what they answer; None where there is none."""
 
-    What the layers add up stays in float32 from one fused layer to the next: rounded to bfloat16 after every
-    addition, as transformers does, it is what costs a model most of its precision.
+    before_attention: FusedNorm | None
+    after_attention: FusedNorm | None
+    before_mlp: FusedNorm | None
+    after_mlp: FusedNorm | None
+
+    @classmethod
+    def of(cls, layer: Any) -> LayerNorms:
+        """A layer's norms by their place, which their names tell only together: Llama, Gemma 2 and OLMo 2 differ."""
+        if hasattr(layer, "pre_feedforward_layernorm"):
+            before, after = layer.input_layernorm, layer.post_attention_layernorm
+            return cls(before, after, layer.pre_feedforward_layernorm, layer.post_feedforward_layernorm)
+        if hasattr(layer, "post_feedforward_layernorm"):
+            return cls(None, layer.post_attention_layernorm, None, layer.post_feedforward_layernorm)
+        return cls(layer.input_layernorm, None, layer.post_attention_layernorm, None)
+
+
+class FusedLayer(nn.Module):
+    """A layer that adds the answer of attention, and then that of the MLP, to what it was given.
+
+    Additions go with the norms that follow them in one pass, also that of the MLP's answer, which is left to the
+    next layer where `hands_on`. What the layers add up stays in float32 all the way: rounded to bfloat16 after every
+    addition, as transformers does, it is what costs a model most of its precision. `factor` scales the answers.
     """
 
-    def __init__(self, layer: Any, operators: Operators) -> None:
+    def __init__(self, layer: Any, norms: LayerNorms, factor: float, operators: Operators) -> None:
         super().__init__()
-        self.first_norm: FusedNorm = layer.input_layernorm
         self.attention = layer.self_attn
-        self.second_norm: FusedNorm = layer.post_attention_layernorm
         self.mlp = layer.mlp
-        self._operators = operators
+        self.norms = nn.ModuleList([norm for norm in norms if norm is not None])
+        self.hands_on = False
+        self._norms = norms
+        self._factor = factor
+        self.operators = operators
 
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        """As the layer."""
-        operators, first, second = self._operators, self.first_norm, self.second_norm
+        """As the layer; to the next layer, where it hands on, the MLP's answer alone."""
+        norms = self._norms
         found = kwargs.get("forward_pass") or current_pass()
         forward_pass = found if isinstance(found, ForwardPass) else None  # the pass that a trace hands down is none
-        residual = forward_pass.residual_of(hidden_states) if forward_pass else hidden_states.float()
-        normed = operators.rms_norm(hidden_states, first.weight, first.epsilon)
-        mixed, _ = self.attention(hidden_states=normed, **kwargs)
-        normed, total = operators.add_rms_norm(mixed, residual, second.weight, second.epsilon)
-        total.add_(self.mlp(normed))
-        rounded = total.to(hidden_states.dtype)
-        if forward_pass:
-            forward_pass.keep_residual(rounded, total)
-        return rounded
+        residual = forward_pass.take_residual(hidden_states) if forward_pass else None
+        if residual is not None:
+            states = self._add(hidden_states, residual, norms.before_attention)
+        else:
+            residual = hidden_states.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            states = norms.before_attention(hidden_states) if norms.before_attention else hidden_states
+        mixed, _ = self.attention(hidden_states=states, **kwargs)
+        states = self._add(self._scale(mixed, norms.after_attention), residual, norms.before_mlp)
+        answer = self._scale(self.mlp(states), norms.after_mlp)
+        if forward_pass and self.hands_on:
+            forward_pass.hand_on(answer, residual)
+            return answer
+        return self._add(answer, residual, None)
+
+    def _scale(self, answer: torch.Tensor, norm: FusedNorm | None) -> torch.Tensor:
+        if norm is not None:
+            answer = norm(answer)
+        return answer if self._factor == 1.0 else answer * self._factor
+
+    def _add(self, answer: torch.Tensor, residual: torch.Tensor, norm: FusedNorm | None) -> torch.Tensor:
+        """Add to the residual in place; its norm, or itself in the model's format."""
+        if norm is None:
+            return residual.add_(answer).to(answer.dtype)
+        return self.operators.add_rms_norm(answer, residual, norm.weight, norm.epsilon)
 
 
 class _Part(nn.Module):
@@ -121,6 +158,9 @@ class _Part(nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As the projection it replaces."""
         return getattr(self._attention[0], _JOINT)(states)[..., self._outputs]
+
+
+_USERS = (FusedNorm, FusedGatedMLP, FusedAttention, FusedLayer)
 
 
 def join(linears: list[nn.Linear]) -> nn.Linear:
@@ -157,6 +197,12 @@ def drop_joint_projection(attention: Any) -> None:
     """Undo `add_joint_projection`."""
     if hasattr(attention, _JOINT):
         delattr(attention, _JOINT)
+
+
+def operators_in(model: nn.Module) -> list[Operators]:
+    """The operators that fused modules of a model use."""
+    found = {id(module.operators): module.operators for module in model.modules() if isinstance(module, _USERS)}
+    return list(found.values())
 
 
 def epsilon_of(norm: Any) -> float:

@@ -49,8 +49,8 @@ class Operators(Protocol):
 
     def add_rms_norm(
         self, states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of `states + residual`, and that sum, which is float32 as the residual is."""
+    ) -> torch.Tensor:
+        """Add `states` to the residual, which is float32 and contiguous, in place; the same of the sum."""
         ...
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
@@ -68,6 +68,7 @@ class Operators(Protocol):
     ) -> torch.Tensor:
         """Norm and rotate queries and keys, store keys and values; returns queries `[tokens, num_heads, size]`.
 
+        These may lie where they were in `joint`, whose numbers nobody needs any longer.
         `joint` is as JointHeads says, its last dimension contiguous. Angles are `[tokens, rotary size]`
         in its format, at most `size`, of which the second half belongs to the second half of the
         rotated elements; what is beyond is passed on. `slots` are int64, one a token.
@@ -90,10 +91,9 @@ class ReferenceOperators:
 
     def add_rms_norm(
         self, states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> torch.Tensor:
         """See Operators."""
-        total = states + residual
-        return self.rms_norm(total, weight, epsilon).to(states.dtype), total
+        return _norm(residual.add_(states), weight, epsilon).to(states.dtype)
 
     def gate(self, joint: torch.Tensor, activation: str) -> torch.Tensor:
         """See Operators."""

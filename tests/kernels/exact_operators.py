@@ -64,7 +64,7 @@ def assert_rotates_and_writes(
         KVCache(*(torch.full((num_kv_heads, 4, 16, size), math.nan, dtype=kind, device=device) for _ in range(2)))
         for kind in (dtype, torch.float32)
     ]
-    found = operators.rotate_and_write(joint, heads, cosines, sines, caches[0], slots)
+    found = operators.rotate_and_write(joint.clone(), heads, cosines, sines, caches[0], slots)
     expected = ReferenceOperators().rotate_and_write(
         joint.float(), heads, cosines.float(), sines.float(), caches[1], slots
     )

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from core_engine.config import EngineConfig
+from core_engine.driver import HandDriver
 from core_engine.errors import ModelError
 from core_engine.model import providers
 from core_engine.model.fused import FusedAttention, FusedGatedMLP, FusedLayer, FusedNorm
@@ -34,11 +35,11 @@ def count(model: Any, kind: type) -> int:
         ("mistral", 7, 3, 3, 3),
         ("qwen2", 7, 3, 3, 3),
         ("qwen3", 7, 3, 3, 3),
-        ("gemma2", 13, 3, 3, 0),
-        ("gemma3_text", 13, 3, 3, 0),
+        ("gemma2", 13, 3, 3, 3),
+        ("gemma3_text", 13, 3, 3, 3),
         ("phi3", 7, 3, 3, 3),
-        ("granite", 7, 3, 3, 0),
-        ("olmo2", 7, 3, 3, 0),
+        ("granite", 7, 3, 3, 3),
+        ("olmo2", 7, 3, 3, 3),
         ("mixtral", 7, 3, 0, 3),
         ("qwen3_moe", 7, 3, 0, 3),
         ("qwen2_moe", 7, 3, 3, 3),
@@ -54,6 +55,29 @@ def test_what_is_fused(
     assert [count(model, kind) for kind in kinds] == [norms, attentions, mlps, layers]
     assert "fused with torch" in caplog.text
     assert "not fused" not in caplog.text
+
+
+def test_a_layer_leaves_its_last_addition_to_a_fused_one_right_after_it() -> None:
+    model = tiny_model("llama")
+    build_executor(model)
+    assert [layer.hands_on for layer in model.model.layers] == [True, True, False]
+    model = tiny_model("llama")
+    by_hand = model.model.layers[1]
+    by_hand.forward = by_hand.forward
+    assert run_mixed(model).deviation <= 1e-4
+    first, second, third = model.model.layers
+    assert second is by_hand
+    assert not first.hands_on
+    assert not third.hands_on
+
+
+def test_an_answer_that_is_changed_on_its_way_to_the_next_layer_is_noticed() -> None:
+    model = tiny_model("llama")
+    executor = build_executor(model)
+    model.model.layers[0].register_forward_hook(lambda module, args, answer: answer * 2)
+    driver = HandDriver(executor.spec)
+    with pytest.raises(RuntimeError, match="changed on its way to the next"):
+        executor.logits(driver.bind([(driver.sequence([1, 2, 3]), 3)]))
 
 
 def test_it_can_be_turned_off() -> None:

@@ -37,15 +37,14 @@ void jitney_rotate_and_write(const RotateCall* call) {
 }
 
 void jitney_rms_norm(
-    const void* states, const float* residual, const float* weight, void* normed, float* sums, int64_t rows, int width,
-    float epsilon, int is_bf16) {
+    const void* states, float* residual, const float* weight, void* normed, int64_t rows, int width, float epsilon,
+    int is_bf16) {
     if (is_bf16)
         rms_norm<Bf16>(
-            static_cast<const Bf16*>(states), residual, weight, static_cast<Bf16*>(normed), sums, rows, width, epsilon);
+            static_cast<const Bf16*>(states), residual, weight, static_cast<Bf16*>(normed), rows, width, epsilon);
     else
         rms_norm<float>(
-            static_cast<const float*>(states), residual, weight, static_cast<float*>(normed), sums, rows, width,
-            epsilon);
+            static_cast<const float*>(states), residual, weight, static_cast<float*>(normed), rows, width, epsilon);
 }
 
 void jitney_gate(const void* joint, void* out, int64_t rows, int width, int activation, int is_bf16) {

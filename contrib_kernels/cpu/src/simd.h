@@ -37,7 +37,11 @@ static inline Floats splat(float value) { return Floats{} + value; }
 static inline Words load_words(const uint32_t* from) { return *reinterpret_cast<const WordsAt*>(from); }
 static inline void store_words(uint32_t* to, Words value) { *reinterpret_cast<WordsAt*>(to) = value; }
 static inline Words load_halves(const Bf16* from) {
+#if defined(__AVX512F__)
+    return (Words)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));  // as one; GCC converts in four
+#else
     return __builtin_convertvector(*reinterpret_cast<const HalvesAt*>(from), Words);
+#endif
 }
 
 static inline Floats load(const float* from) { return *reinterpret_cast<const FloatsAt*>(from); }
