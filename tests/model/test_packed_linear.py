@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears, unpack_linears
+from core_engine.model.weights import weight_bytes
 from tests.equivalence.families import tiny_model
 from tests.equivalence.harness import run_mixed
 
@@ -55,6 +56,17 @@ def test_packed_weights_are_not_held_twice() -> None:
     model = nn.Sequential(linear(64, 96, bias=False))
     pack_linears(model)
     assert [parameter.dim() for parameter in model.parameters()] == []
+
+
+@needs_bfloat16
+def test_what_weights_take_is_known_packed_or_not() -> None:
+    first = linear(576, 1536, bias=True)
+    model = nn.Sequential(first, nn.ReLU(), linear(1536, 576, bias=False), first)  # one of them twice
+    before = weight_bytes(model)
+    assert before == 2 * (2 * 576 * 1536 + 1536)
+    pack_linears(model[:3])
+    model[3] = model[0]
+    assert before <= weight_bytes(model) <= 1.3 * before
 
 
 def test_other_formats_are_left_alone() -> None:
