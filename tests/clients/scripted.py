@@ -16,8 +16,8 @@ from tests.support.tiny_model import write_tiny_model
 CALL = 'Let me look. <tool_call>\n{"name": "weather", "arguments": {"town": "Oslo"}}\n</tool_call>'
 RESULT = "rain, 7 degrees"  # what the clients' function returns
 ANSWER = "Take an umbrella: it rains in Oslo."
-RECORD = '```json\n{"name": "Ada", "age": 36}\n```'
-FAULTY_RECORD = '```json\n{"name": "Ada", "age": "old"}\n```'
+RECORD = '{"name": "Ada", "age": 36}'
+FAULTY_RECORD = '{"name": "Ada", "age": "old"}'
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ def scripted_gateway(directory: Path) -> Iterator[Address]:
     """Answers by what the prompt ends with."""
     text_model = load_text_model(write_tiny_model(directory))
 
-    def said(prompt: str) -> str:
+    def said(prompt: str, *, is_json: bool) -> str:
         if "who is Ada" in prompt:
-            return RECORD if "validation error" in prompt else FAULTY_RECORD
+            record = RECORD if "validation error" in prompt else FAULTY_RECORD
+            return record if is_json else f"```json\n{record}\n```"
         return ANSWER if RESULT in prompt else CALL
 
     def tokens(request: Request, index: int) -> list[int]:
         prompt = text_model.decode(request.prompt_token_ids, skip_special_tokens=False)
-        return [*text_model.encode(said(prompt), add_special_tokens=False), text_model.eos_token_ids[0]]
+        text = said(prompt, is_json=request.sampling.grammar is not None)
+        return [*text_model.encode(text, add_special_tokens=False), text_model.eos_token_ids[0]]
 
     with running_gateway(text_model) as running:
         running.engine.script = Script(tokens=tokens, together=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.clients.conftest import Run
 from tests.clients.scripted import ANSWER, Address
+from tests.clients.shirts import check_shirts
 from tests.support.server import ServerProcess
 
 OPENAI = ("openai@6",)
@@ -45,3 +46,7 @@ def test_the_ai_sdk_runs_tools(run_node: Run, scripted: Address) -> None:
     assert result["steps"] == ["tool-calls", "stop"]
     assert result["streamed"].endswith(ANSWER)
     assert result["towns"] == ["Oslo", "Oslo"]
+
+
+def test_the_ai_sdk_structures(run_node: Run, server: ServerProcess) -> None:
+    check_shirts(run_node(server, "structure_ai_sdk.mjs", *AI_SDK)["shirts"], 2)

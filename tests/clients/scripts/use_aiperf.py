@@ -1,4 +1,7 @@
-"""aiperf: a small profile of streamed chats; its argument is the model's directory, for the tokenizer."""
+"""aiperf: a profile of streamed chats, with the options that say how they come, and the records it leaves behind.
+
+Its arguments are the model's directory, for the tokenizer, the number of requests, and those options.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-NUM_REQUESTS, OUTPUT_TOKENS = 12, 8
+directory_of_tokenizer, num_requests, *load = sys.argv[1:]
+OUTPUT_TOKENS = 8
 # Told to stay offline, it takes no directory for a tokenizer.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
 with tempfile.TemporaryDirectory() as directory:
@@ -17,7 +21,7 @@ with tempfile.TemporaryDirectory() as directory:
         [
             *(Path(sys.executable).with_name("aiperf"), "profile", "--model", os.environ["MODEL"]),
             *("--url", os.environ["OPENAI_BASE_URL"].removesuffix("/v1"), "--endpoint-type", "chat", "--streaming"),
-            *("--tokenizer", sys.argv[1], "--request-count", str(NUM_REQUESTS), "--concurrency", "3"),
+            *("--tokenizer", directory_of_tokenizer, "--request-count", num_requests, *load),
             *("--synthetic-input-tokens-mean", "32", "--output-tokens-mean", str(OUTPUT_TOKENS)),
             *("--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", directory),
         ],
@@ -25,7 +29,18 @@ with tempfile.TemporaryDirectory() as directory:
         check=True,
         stdout=sys.stderr,
     )
-    (export,) = Path(directory).rglob("profile_export_aiperf.json")
-    figures = json.loads(export.read_text(encoding="utf-8"))
-names = ("request_count", "time_to_first_token", "inter_token_latency", "output_sequence_length", "error_request_count")
-print(json.dumps({name: figures[name]["avg"] for name in names if figures.get(name)}))
+    (summary,) = Path(directory).rglob("profile_export_aiperf.json")
+    figures = json.loads(summary.read_text(encoding="utf-8"))
+    (export,) = Path(directory).rglob("profile_export.jsonl")
+    records = [json.loads(line) for line in export.read_text(encoding="utf-8").splitlines()]
+names = ("request_count", "time_to_first_token", "inter_token_latency", "error_request_count")
+print(
+    json.dumps(
+        {
+            **{name: figures[name]["avg"] for name in names if figures.get(name)},
+            "records": len(records),
+            "errors": [record["error"] for record in records if record.get("error")],
+            "output_tokens": sorted({record["metrics"]["usage_completion_tokens"]["value"] for record in records}),
+        }
+    )
+)

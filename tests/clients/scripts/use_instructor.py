@@ -1,9 +1,13 @@
-"""instructor: a record out of an answer; what doesn't fit the class goes back with the validator's complaint."""
+"""instructor: a record out of an answer; what doesn't fit the class goes back with the validator's complaint.
+
+Its argument is the name of the mode.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 
 import instructor
 from openai import OpenAI
@@ -15,7 +19,7 @@ class Person(BaseModel):
     age: int
 
 
-client = instructor.from_openai(OpenAI(max_retries=0), mode=instructor.Mode.MD_JSON)
+client = instructor.from_openai(OpenAI(max_retries=0), mode=instructor.Mode[sys.argv[1]])
 person, completion = client.chat.completions.create_with_completion(
     model=os.environ["MODEL"],
     response_model=Person,

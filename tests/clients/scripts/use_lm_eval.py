@@ -56,7 +56,11 @@ print(
     json.dumps(
         {
             "accuracy": found["results"]["stops"]["acc,none"],
-            "log_likelihoods": [[float(answer[0]) for answer in sample["filtered_resps"]] for sample in samples],
+            "scored": [
+                [*asked, float(answer[0])]
+                for sample in samples
+                for asked, answer in zip(sample["arguments"], sample["filtered_resps"], strict=True)
+            ],
         }
     )
 )
