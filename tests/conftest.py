@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -25,9 +26,9 @@ _DATA_HOME = tempfile.TemporaryDirectory(prefix="jitney-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 
 TESTS = Path(__file__).parent
-TORCH_DIRECTORIES = ("blackbox", "equivalence", "kernels", "model")
-SLOW_DIRECTORIES = ("plugins", "simulation", "swap", "testkit")
-CLIENT_DIRECTORY = "clients"
+TORCH_PLACES = ("blackbox", "equivalence", "kernels", "model")
+SLOW_PLACES = ("plugins", "simulation", "swap", "testkit", "text/test_fast.py", "text/test_forgery.py")
+CLIENT_PLACE = "clients"
 # What starts servers, engines and processes. A module that imports one, or a test with such a fixture, is slow.
 STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "serving"}
 NOT_FAST = {"clients", "full", "slow", "torch"}
@@ -90,8 +91,8 @@ def entry_points_by_path() -> Iterator[None]:
         yield
 
 
-def is_in(path: Path, *directories: str) -> bool:
-    return any(path.is_relative_to(TESTS / directory) for directory in directories)
+def is_in(path: Path, *places: str) -> bool:
+    return any(path.is_relative_to(TESTS / place) for place in places)
 
 
 def starts_something(item: pytest.Item) -> bool:
@@ -99,18 +100,22 @@ def starts_something(item: pytest.Item) -> bool:
     return not STARTERS.isdisjoint([*vars(item.module), *item.fixturenames])
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # Modules and tests stay: the collector need not look at them again and again.
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = is_in(collection_path, *TORCH_DIRECTORIES, *SLOW_DIRECTORIES, CLIENT_DIRECTORY)
+    left_out = is_in(collection_path, *TORCH_PLACES, *SLOW_PLACES, CLIENT_PLACE)
     return True if config.getoption("--fast") and left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if is_in(item.path, *TORCH_DIRECTORIES, CLIENT_DIRECTORY):
+        if is_in(item.path, *TORCH_PLACES, CLIENT_PLACE):
             item.add_marker(pytest.mark.torch)
-        if is_in(item.path, CLIENT_DIRECTORY):
+        if is_in(item.path, CLIENT_PLACE):
             item.add_marker(pytest.mark.clients)
-        if is_in(item.path, *SLOW_DIRECTORIES) or starts_something(item):
+        if is_in(item.path, *SLOW_PLACES) or starts_something(item):
             item.add_marker(pytest.mark.slow)
     if config.getoption("--fast"):
         slow = {item for item in items if not NOT_FAST.isdisjoint(mark.name for mark in item.iter_markers())}

@@ -13,6 +13,7 @@ HIDDEN_BUT_OURS = {".ci", ".gitignore", ".pre-commit-config.yaml"}
 GENERATED = {"__pycache__", "build", "dist"}
 
 
+@cache
 def sources(*folders: str) -> list[str]:
     """Paths, relative to the root, of all Python files in these folders of the root."""
     return sorted(
@@ -31,7 +32,7 @@ def all_files() -> Iterator[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    return not any(part in GENERATED or part.endswith(".egg-info") for part in path.relative_to(ROOT).parts)
+    return not any(part in GENERATED or part.endswith(".egg-info") for part in path.parts[len(ROOT.parts) :])
 
 
 @cache

@@ -19,6 +19,7 @@ def compiler(text_model: TextModel) -> GrammarCompiler:
     return GrammarCompiler(lambda: Vocabulary.of(text_model, text_model.vocab_size, text_model.eos_token_ids))
 
 
+@pytest.mark.slow
 def test_what_was_compiled_is_remembered_within_a_bound(compiler: GrammarCompiler) -> None:
     first = compiler.compile(Grammar("regex", "a+")).result()
     assert compiler.compile(Grammar("regex", "a+")).result() is first

@@ -14,8 +14,6 @@ from core_engine.errors import InvalidRequest
 from core_engine.text import TextModel, load_text_model
 from tests.support.tiny_model import CHATML, LLAMA2, Kind, write_tiny_model
 
-pytestmark = pytest.mark.slow
-
 # Splits at a token that it then doesn't print, as templates of reasoning models do.
 THINKING = (
     "{{ bos_token }}{% for message in messages %}{% set content = message.content %}"
