@@ -27,7 +27,17 @@ os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 
 TESTS = Path(__file__).parent
 TORCH_PLACES = ("blackbox", "equivalence", "kernels", "model")
-SLOW_PLACES = ("plugins", "simulation", "swap", "testkit", "text/test_fast.py", "text/test_forgery.py")
+SLOW_PLACES = (
+    "plugins/test_fair_share.py",
+    "plugins/test_kv_feedback.py",
+    "plugins/test_priority.py",
+    "plugins/test_stretch.py",
+    "simulation",
+    "swap",
+    "testkit",
+    "text/test_fast.py",
+    "text/test_forgery.py",
+)
 CLIENT_PLACE = "clients"
 # What starts servers, engines and processes. A module that imports one, or a test with such a fixture, is slow.
 STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "serving"}
