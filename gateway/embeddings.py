@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -29,35 +30,53 @@ from gateway.sampling import check_token_ids
 from gateway.served_model import Serving
 from gateway.state import Gateway
 
+Guard = Callable[[Coroutine[Any, Any, list[bytes]]], Awaitable[list[bytes]]]
+
 MAX_AT_ONCE = 64  # texts of one request in the engine, so that a long list leaves room for others
 
 
 async def embed(gateway: Gateway, fields: EmbeddingRequest, request: Request[Any, Any, Any]) -> ASGIResponse:
     """Answer a decoded request. Raises ApiError and the engine's errors; nothing runs on for a client that hung up."""
     headers = dict(request.headers)
-    serving = gateway.serving(fields.model, "embed")
-    size = _size(fields.dimensions, serving)
-    work = EmbeddingWork(serving, gateway.callers.identify(headers, api_key(headers)), fields.priority)
-    span = gateway.telemetry.request("embeddings", fields.model, headers)
-    serving.activity.begin()
-    try:
-        inputs = await gateway.workers.run(lambda: _inputs(fields, serving))
-        span.submitted()
-        vectors = await unless_disconnected(request.receive, work.embed(inputs))
-        answer = await gateway.workers.run(lambda: _answer(fields, serving, inputs, vectors, size))
-    except BaseException as error:
-        if isinstance(error, ClientDisconnected):
-            span.error("client_disconnected", client_at_fault=True)
-        elif not isinstance(error, Exception):
-            span.error("cancelled")
-        else:
-            seen = to_api_error(error)
-            span.error(seen.code or str(seen.status), client_at_fault=seen.status < 500)
-        raise
-    finally:
-        serving.activity.end()
-    span.finish(*work.outcomes)
-    return json_response(answer, headers=work.headers)
+    exchange = EmbeddingExchange(gateway, fields, gateway.callers.identify(headers, api_key(headers)), headers)
+    answer = await exchange.answer(lambda work: unless_disconnected(request.receive, work))
+    return json_response(answer, headers=exchange.work.headers)
+
+
+class EmbeddingExchange:
+    """One request on its way through the engine, told to telemetry; raises what `embed` raises."""
+
+    def __init__(self, gateway: Gateway, fields: EmbeddingRequest, caller: Caller, headers: dict[str, str]) -> None:
+        self._gateway = gateway
+        self._fields = fields
+        self._serving = gateway.serving(fields.model, "embed")
+        self._size = _size(fields.dimensions, self._serving)
+        self._headers = headers
+        self.work = EmbeddingWork(self._serving, caller, fields.priority)
+
+    async def answer(self, guard: Guard) -> EmbeddingAnswer:
+        """The whole answer; `guard` awaits the engine's work for as long as anybody wants it."""
+        gateway, fields, serving = self._gateway, self._fields, self._serving
+        span = gateway.telemetry.request("embeddings", fields.model, self._headers)
+        serving.activity.begin()
+        try:
+            inputs = await gateway.workers.run(lambda: _inputs(fields, serving))
+            span.submitted()
+            vectors = await guard(self.work.embed(inputs))
+            answer = await gateway.workers.run(lambda: _answer(fields, serving, inputs, vectors, self._size))
+        except BaseException as error:
+            if isinstance(error, ClientDisconnected):
+                span.error("client_disconnected", client_at_fault=True)
+            elif not isinstance(error, Exception):
+                span.error("cancelled")
+            else:
+                seen = to_api_error(error)
+                span.error(seen.code or str(seen.status), client_at_fault=seen.status < 500)
+            raise
+        finally:
+            serving.activity.end()
+        span.finish(*self.work.outcomes)
+        return answer
 
 
 class EmbeddingWork:

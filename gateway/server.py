@@ -14,6 +14,7 @@ from litestar.types import ASGIApp
 
 from core_engine import Callers, ConfigurationError, EngineClient, EngineUnavailable, ModelError
 from gateway.app import build_app
+from gateway.batches.endpoints import Counter
 from gateway.batches.service import open_batches
 from gateway.cors import is_loopback_host
 from gateway.deployment import Deployment
@@ -50,7 +51,7 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
         responses = await cleanup.enter_async_context(open_responses(directory, settings))
         for model in deployment.models:
             gateway.add(ServedModel(model, EngineClient(model.config)), named_at_start=True)
-        batches = await cleanup.enter_async_context(open_batches(gateway, directory))
+        batches = await cleanup.enter_async_context(open_batches(Counter(gateway, responses.store), directory))
         app = build_app(gateway, ModelLoader(gateway, deployment), responses, batches)
         server = _Server(_server_config(app, settings))
         lifecycle = Lifecycle(gateway, server)

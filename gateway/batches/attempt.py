@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from core_engine import Caller, EngineDied
-from gateway.batches.endpoints import ENDPOINTS
+from gateway.batches.endpoints import ENDPOINTS, Counter
 from gateway.batches.store import Line, Result
 from gateway.errors import ApiError, report
 from gateway.protocol.batches import (
@@ -24,7 +24,6 @@ from gateway.protocol.batches import (
     RawLine,
     ResultLine,
 )
-from gateway.state import Gateway
 
 logger = logging.getLogger("jitney.batches")
 
@@ -43,8 +42,9 @@ _DECODER = msgspec.json.Decoder(RawLine)
 class LineRunner:
     """Answers lines of input files."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._gateway = counter.gateway
         self._suspects = asyncio.Lock()
 
     async def run(self, batch: BatchObject, caller: Caller, input_path: Path, line: Line) -> Result:
@@ -59,7 +59,7 @@ class LineRunner:
             await self._ready(batch.model)
             try:
                 async with self._suspects if deaths >= SUSPECT_DEATHS else contextlib.nullcontext():
-                    return _success(line, await ENDPOINTS[batch.endpoint](self._gateway, body, caller))
+                    return _success(line, await ENDPOINTS[batch.endpoint](self._counter, body, caller))
             except Exception as error:
                 failure = report(error)
                 deaths += isinstance(error, EngineDied)

@@ -16,12 +16,12 @@ from typing import Any
 from core_engine import Caller
 from gateway.batches.attempt import LineRunner
 from gateway.batches.database import BatchDatabase
+from gateway.batches.endpoints import Counter
 from gateway.batches.files import FileStore
 from gateway.batches.following import Follower, Workshop
 from gateway.batches.seats import Seats
 from gateway.batches.store import BatchStore, Unfinished
 from gateway.protocol.batches import BatchObject, BatchRequest
-from gateway.state import Gateway
 
 logger = logging.getLogger("jitney.batches")
 
@@ -38,7 +38,8 @@ class Batches:
     A batch is left as it is when the process ends, however that happens, and taken up at the next start.
     """
 
-    def __init__(self, gateway: Gateway, database: BatchDatabase, directory: Path) -> None:
+    def __init__(self, counter: Counter, database: BatchDatabase, directory: Path) -> None:
+        gateway = counter.gateway
         self.files = FileStore(database, directory, gateway.settings)
         self.store = BatchStore(database)
         self._gateway = gateway
@@ -50,7 +51,7 @@ class Batches:
             self.store,
             self._seats_of,
             lambda name: gateway.find(name) is not None,
-            LineRunner(gateway),
+            LineRunner(counter),
         )
         self._followers: dict[str, Follower] = {}  # by batch
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,7 +149,7 @@ class Batches:
 
 
 @contextlib.asynccontextmanager
-async def open_batches(gateway: Gateway, directory: Path) -> AsyncGenerator[Batches | None, None]:
+async def open_batches(counter: Counter, directory: Path) -> AsyncGenerator[Batches | None, None]:
     """What is in the directory, at work; None where another process is at work on it. Raises ConfigurationError."""
     lock = os.open(directory / "batches.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -161,8 +162,8 @@ async def open_batches(gateway: Gateway, directory: Path) -> AsyncGenerator[Batc
     try:
         database = await BatchDatabase.open(directory / "batches.sqlite")
         try:
-            batches = Batches(gateway, database, directory)
-            gateway.telemetry.watch_batches(batches.num_lines)
+            batches = Batches(counter, database, directory)
+            counter.gateway.telemetry.watch_batches(batches.num_lines)
             await batches.start()
             try:
                 yield batches

@@ -19,6 +19,7 @@ from gateway.responses_api.store import Kept, ResponseStore
 from gateway.responses_api.translate import NAMES, chat_request
 from gateway.responses_api.writer import ResponseWriter
 from gateway.served_model import Serving
+from gateway.state import Gateway
 
 _items = msgspec.json.Decoder(list[InputItem])
 
@@ -75,6 +76,19 @@ class ResponseOperation:
     async def keep(self, response: Response) -> bool:
         """Keep the response as it is; see ResponseStore."""
         return await self._store.keep(self._owner, response, self.items)
+
+
+async def response_operation(
+    gateway: Gateway, store: ResponseStore, fields: ResponseRequest, owner: str
+) -> ResponseOperation:
+    """The operation of a decoded request, with what the owner's earlier responses said; raises a 400 where it can't."""
+    previous = None
+    if fields.previous_response_id is not None:
+        previous = await store.find(owner, fields.previous_response_id)
+        if previous is None:
+            message = f"Previous response with id '{fields.previous_response_id[:100]}' not found."
+            raise invalid(message, param="previous_response_id", code="previous_response_not_found")
+    return await gateway.workers.run(lambda: ResponseOperation(fields, previous, store, owner))
 
 
 def _earlier_items(previous: Kept | None) -> list[InputItem]:

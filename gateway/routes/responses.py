@@ -16,7 +16,7 @@ from gateway.disconnect import unless_disconnected
 from gateway.errors import ApiError, invalid
 from gateway.protocol.responses import Deleted, InputItem, ItemList, ResponseRequest
 from gateway.responses import json_response
-from gateway.responses_api.operation import ResponseOperation
+from gateway.responses_api.operation import response_operation
 from gateway.responses_api.service import Responses
 from gateway.responses_api.store import Kept
 from gateway.serving import Exchange, caller_of, respond
@@ -51,14 +51,7 @@ def response_routes(gateway: Gateway, responses: Responses) -> list[HTTPRouteHan
         gateway.require_open()
         fields = await read_json(gateway, request, decoder)
         _check_background(fields)
-        owner = _owner(gateway, request)
-        previous = None
-        if fields.previous_response_id is not None:
-            previous = await store.find(owner, fields.previous_response_id)
-            if previous is None:
-                message = f"Previous response with id '{fields.previous_response_id}' not found."
-                raise invalid(message, param="previous_response_id", code="previous_response_not_found")
-        operation = await gateway.workers.run(lambda: ResponseOperation(fields, previous, store, owner))
+        operation = await response_operation(gateway, store, fields, _owner(gateway, request))
         if not fields.background:
             return await respond(gateway, operation, request)
         exchange = Exchange(gateway, operation, caller_of(gateway, request), dict(request.headers))

@@ -19,6 +19,7 @@ from litestar.types import ASGIApp
 
 from core_engine.text import TextModel
 from gateway.app import build_app
+from gateway.batches.endpoints import Counter
 from gateway.batches.service import open_batches
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
@@ -71,7 +72,9 @@ class RunningGateway:
             responses = await cleanup.enter_async_context(open_responses(data_directory(str(directory)), self.settings))
             batches = None
             if self.settings.data_dir is not None:
-                batches = await cleanup.enter_async_context(open_batches(self.gateway, directory))
+                batches = await cleanup.enter_async_context(
+                    open_batches(Counter(self.gateway, responses.store), directory)
+                )
             await self._serve(build_app(self.gateway, ModelLoader(self.gateway, self._deployment), responses, batches))
         await self.gateway.stop()
         self.gateway.workers.close()

@@ -15,12 +15,14 @@ import httpx
 import pytest
 
 from core_engine.text import TextModel, load_text_model
+from tests.gateway.batching import create, ended, jsonl, line, read
 from tests.support.plain_http import openai_client
 from tests.support.server import ServerProcess, eventually, serving
 from tests.support.tiny_model import write_tiny_model
 
 QUICK = {"base_seconds": 0.001, "row_seconds": 0.0}
 SIZE = 64
+URL = "/v1/embeddings"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, directory: Path) -> Iterato
     arguments = (
         "--executor", "simulated", "--model", str(directory / "chat"), "--embedding-model",
         f"embed={directory / 'embed'}", "--check-integrity", "--strict",
+        "--data-dir", str(directory / "data"),
     )  # fmt: skip
     with serving(tmp_path_factory.mktemp("server") / "log", *arguments) as running:
         yield running
@@ -53,7 +56,7 @@ def text_model(directory: Path) -> TextModel:
 
 
 def embed(client: httpx.Client, given: Any, **fields: Any) -> httpx.Response:
-    return client.post("/v1/embeddings", json={"model": "embed", "input": given, **fields})
+    return client.post(URL, json={"model": "embed", "input": given, **fields})
 
 
 def vectors(response: httpx.Response) -> list[Any]:
@@ -124,7 +127,7 @@ def test_vectors_are_cut_where_the_model_allows_it(client: httpx.Client) -> None
     ],
 )
 def test_what_can_not_be_embedded_is_a_400(client: httpx.Client, fields: dict[str, Any], param: str, code: str) -> None:
-    answer = client.post("/v1/embeddings", json={"model": "embed", **fields})
+    answer = client.post(URL, json={"model": "embed", **fields})
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"].partition("[")[0] == param
     assert answer.json()["error"]["code"] in {code, "invalid_type"}
@@ -206,3 +209,23 @@ def test_telemetry_counts_embeddings_by_model_and_error(client: httpx.Client) ->
     more = count() - before
     del more["client_disconnected"]  # of those who left the test before
     assert more == {"": 1, "context_length_exceeded": 1}
+
+
+def test_lines_of_a_batch_are_embedded(server: ServerProcess, client: httpx.Client) -> None:
+    sdk = openai_client(server.url)
+    lines = [
+        line(1, URL, model="embed", input=["a bus", "a train"], dimensions=16),
+        line(2, URL, model="embed", input=""),
+        line(3, URL, model="embed", input="a bus", encoding_format="base64"),
+    ]
+    batch = ended(sdk, create(sdk, jsonl(*lines), URL))
+    first, third = (result["response"]["body"] for result in read(sdk, batch.output_file_id))
+    expected = embed(client, ["a bus", "a train"], dimensions=16).json()
+    assert first == expected
+    assert (
+        third["data"][0]["embedding"] == embed(client, "a bus", encoding_format="base64").json()["data"][0]["embedding"]
+    )
+    (error,) = read(sdk, batch.error_file_id)
+    assert (error["response"]["status_code"], error["response"]["body"]["error"]["param"]) == (400, "input")
+    assert batch.usage is not None
+    assert batch.usage.input_tokens == sum(body["usage"]["prompt_tokens"] for body in (first, third))
