@@ -20,6 +20,7 @@ from core_engine.errors import (
 )
 from core_engine.grammars.checker import GrammarChecker
 from core_engine.grammars.grammar import Grammar, GrammarKind
+from core_engine.grammars.source import rule_of
 from core_engine.loading import model_name, prepare_model
 from core_engine.messages import (
     Accepted,
@@ -108,5 +109,6 @@ __all__ = [
     "describe_policy",
     "model_name",
     "prepare_model",
+    "rule_of",
     "weights_of",
 ]

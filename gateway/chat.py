@@ -13,9 +13,8 @@ from gateway.prompts import chat_prompt
 from gateway.protocol.chat import ChatRequest
 from gateway.sampling import sampling_params
 from gateway.served_model import Serving
-from gateway.structured import grammar_field
+from gateway.structured import grammar_field, naming
 from gateway.tools.choice import tool_use
-from gateway.tools.forced import forced_grammar
 from gateway.tools.reading import reading
 from gateway.unsupported import refuse_unsupported
 
@@ -48,10 +47,11 @@ class ChatOperation:
             prompt_logprobs=fields.prompt_logprobs,
         )
         use = tool_use(fields)
-        if use is not None and use.mode != "auto":
-            sampling = msgspec.structs.replace(sampling, grammar=forced_grammar(use))
         prompt = chat_prompt(fields, use, serving)
-        read = reading(serving.text_model, serving.parsers, use, prompt)
+        field = grammar_field(fields)
+        with naming(field):
+            read = reading(serving.text_model, serving.parsers, use, prompt, sampling.grammar)
+        sampling = msgspec.structs.replace(sampling, grammar=read.grammar)
         if fields.prompt_logprobs is not None:
             check_repeated([prompt], 1, fields.prompt_logprobs, "prompt_logprobs")
         return GenerationPlan(
@@ -64,7 +64,7 @@ class ChatOperation:
             skip_special_tokens=fields.skip_special_tokens is not False,
             priority=fields.priority,
             cache_salt=fields.cache_salt or "",
-            grammar_field=grammar_field(fields),
+            grammar_field=field,
             new_reader=read.new_reader,
             shown_token_ids=read.shown_token_ids,
         )

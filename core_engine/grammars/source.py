@@ -24,9 +24,16 @@ _OPTIONS = '\n%llguidance {"no_forcing": true}'
 
 def source_of(grammar: Grammar) -> str:
     """A grammar in llguidance's Lark; raises InvalidRequest where `text` is no JSON, too long, or no choice at all."""
-    size = len(grammar.text.encode("utf-8", "surrogatepass"))
-    if size > MAX_GRAMMAR_BYTES:
-        raise invalid_grammar(f"it has {size} bytes; at most {MAX_GRAMMAR_BYTES} are compiled")
+    _check_size(grammar)
+    return (grammar.text if grammar.kind == "lark" else f"start: {rule_of(grammar)}") + _OPTIONS
+
+
+def rule_of(grammar: Grammar) -> str:
+    """The right side of a rule, for a grammar that is made of others. Raises InvalidRequest as `source_of` does.
+
+    One of the kind `lark` has rules and names of its own, and is no part of another.
+    """
+    _check_size(grammar)
     match grammar.kind:
         case "json_object":
             return _of_schema({"type": "object"})
@@ -40,12 +47,18 @@ def source_of(grammar: Grammar) -> str:
                 raise invalid_grammar("a choice needs a list of at least one string")
             return _of_regex("|".join(map(_literally, choices)))
         case "lark":
-            return grammar.text + _OPTIONS
+            raise invalid_grammar("a grammar in Lark can't be a part of another")
 
 
 def invalid_grammar(problem: str) -> InvalidRequest:
     """The refusal of a grammar."""
     return InvalidRequest(f"The grammar can't be followed: {problem}.", "invalid_grammar")
+
+
+def _check_size(grammar: Grammar) -> None:
+    size = len(grammar.text.encode("utf-8", "surrogatepass"))
+    if size > MAX_GRAMMAR_BYTES:
+        raise invalid_grammar(f"it has {size} bytes; at most {MAX_GRAMMAR_BYTES} are compiled")
 
 
 def _of_schema(schema: object) -> str:
@@ -54,14 +67,14 @@ def _of_schema(schema: object) -> str:
     if not isinstance(schema, dict):
         raise invalid_grammar("a JSON Schema is an object, and nothing fits the schema `false`")
     text = msgspec.json.encode({**schema, "x-guidance": _SCHEMA_OPTIONS}).decode()
-    return f"start: %json {text}{_OPTIONS}"
+    return f"%json {text}"
 
 
 def _of_regex(regex: str) -> str:
     from llguidance import regex_to_lark
 
     # Two slashes would begin a comment.
-    return f"start: /{regex_to_lark(regex, '') or '()'}/{_OPTIONS}"
+    return f"/{regex_to_lark(regex, '') or '()'}/"
 
 
 def _literally(text: str) -> str:

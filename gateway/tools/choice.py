@@ -29,6 +29,11 @@ class ToolUse:
         """Their names, in order."""
         return [tool.name for tool in self.tools]
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether the arguments of any of them shall fit its schema."""
+        return any(tool.strict for tool in self.tools)
+
     def for_template(self) -> list[dict[str, Any]]:
         """The tools as chat templates take them."""
         return [{"type": "function", "function": _described(tool)} for tool in self.tools]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from core_engine.text import TextModel
 from gateway.tools import forced, hermes, llama, mistral, plain_json, pythonic
 from gateway.tools.source import Source, Steps
+from gateway.tools.syntax import JSON_LIST, CallSyntax
 
 
 def _new_id() -> str:
@@ -24,21 +25,26 @@ def _short_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """How calls are read; `marks` are the texts of tokens that must be shown for that."""
+    """How calls are read; `marks` are the texts of tokens that must be shown for that.
+
+    `syntax` is how they are written where a grammar holds the model to it.
+    """
 
     read: Callable[[Source], Steps[None]]
+    syntax: CallSyntax
     marks: tuple[str, ...] = ()
     new_id: Callable[[], str] = _new_id
 
 
 FORMATS = {
-    "hermes": ToolFormat(hermes.hermes, (hermes.START, hermes.END)),
-    "mistral": ToolFormat(mistral.mistral, (mistral.START, mistral.ID, mistral.ARGUMENTS), _short_id),
-    "pythonic": ToolFormat(pythonic.pythonic, (pythonic.START, pythonic.END)),
-    "llama": ToolFormat(llama.llama, (llama.TAG,)),
-    "json": ToolFormat(plain_json.plain_json),
+    "hermes": ToolFormat(hermes.hermes, hermes.SYNTAX, (hermes.START, hermes.END)),
+    "mistral": ToolFormat(mistral.mistral, mistral.SYNTAX, (mistral.START, mistral.ID, mistral.ARGUMENTS), _short_id),
+    "pythonic": ToolFormat(pythonic.pythonic, JSON_LIST, (pythonic.START, pythonic.END)),
+    "llama": ToolFormat(llama.llama, llama.SYNTAX, (llama.TAG,)),
+    "json": ToolFormat(plain_json.plain_json, JSON_LIST),
 }
-FORCED = ToolFormat(forced.named)
+FORCED = ToolFormat(forced.named, JSON_LIST)
+NOT_HELD = {"pythonic"}  # that a grammar can't lay out: held to one, calls are JSON
 # What a chat template says where it teaches a format; the first that is found counts.
 _SIGNS = {
     "hermes": (hermes.START,),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gateway.tools.json_call import json_calls
 from gateway.tools.source import Source, Steps
+from gateway.tools.syntax import CallSyntax
 
 START, END = "<tool_call>", "</tool_call>"
+SYNTAX = CallSyntax(mark=START, opening=("\n",), closing=("\n", END))
 
 
 def hermes(source: Source) -> Steps[None]:

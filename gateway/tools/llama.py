@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gateway.tools.json_call import json_calls
 from gateway.tools.source import Source, Steps
+from gateway.tools.syntax import CallSyntax
 
 TAG = "<|python_tag|>"
+SYNTAX = CallSyntax(mark=TAG, bare=True, separator="; ", arguments="parameters")
 
 
 def llama(source: Source) -> Steps[None]:

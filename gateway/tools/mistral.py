@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gateway.tools.json_call import call_with_object, json_calls
 from gateway.tools.source import Source, Steps
+from gateway.tools.syntax import CallSyntax
 
 START, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+SYNTAX = CallSyntax(mark=START, opening=("[",), closing=("]",), separator=", ")
 
 
 def mistral(source: Source) -> Steps[None]:

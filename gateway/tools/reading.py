@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from core_engine import Grammar
 from core_engine.text import TextModel
 from gateway.deltas import AnswerDelta, joined
 from gateway.deployment import Parsers
 from gateway.reader import PlainReader, Reader
 from gateway.tools import thoughts
 from gateway.tools.choice import ToolUse
-from gateway.tools.formats import FORCED, FORMATS, ToolFormat, detected_format
+from gateway.tools.forced import forced_grammar
+from gateway.tools.formats import FORCED, FORMATS, NOT_HELD, ToolFormat, detected_format
+from gateway.tools.held import Thinking, held_grammar
 from gateway.tools.source import Source, Steps
 
 
@@ -50,22 +53,37 @@ class SteppedReader:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How each choice of a request is read; `shown_token_ids` are special tokens that must be text for that."""
+    """How each choice of a request is read; `shown_token_ids` are special tokens that must be text for that.
 
+    `grammar` is that of all that the model may write, so that it can be read; None where anything may come.
+    """
+
+    grammar: Grammar | None = None
     new_reader: Callable[[], Reader] = PlainReader
     shown_token_ids: frozenset[int] = frozenset()
 
 
-def reading(text_model: TextModel, parsers: Parsers, use: ToolUse | None, prompt_token_ids: list[int]) -> Reading:
-    """How the answers to a prompt are read.
+def reading(
+    text_model: TextModel, parsers: Parsers, use: ToolUse | None, prompt_token_ids: list[int], answer: Grammar | None
+) -> Reading:
+    """How the answers to a prompt are read, and held to what is asked for: `answer`, and the schemas of tools.
 
-    A forced call is all of its answer, so that no reasoning comes before it.
+    A forced call is all of its answer, so that no reasoning comes before it; nor does it where a client's own grammar
+    in Lark is all. Raises InvalidRequest where a schema or `answer` can't be followed.
     """
-    tool_format = None if use is None else _tool_format(text_model, parsers, use)
-    thinks = _thinks(text_model, parsers) and (use is None or use.mode == "auto")
-    if tool_format is None and not thinks:
-        return Reading()
+    is_forced = use is not None and use.mode != "auto"
+    is_own = answer is not None and answer.kind == "lark"
+    thinks = _thinks(text_model, parsers) and not is_forced and not is_own
     is_thinking = thinks and thoughts.is_opened(text_model, prompt_token_ids)
+    tool_format = None if use is None else _tool_format(text_model, parsers, use, is_held=answer is not None)
+    if use is not None and is_forced:
+        grammar: Grammar | None = forced_grammar(use)
+    else:
+        calls = None if use is None or tool_format is None else (use, tool_format.syntax)
+        thinking: Thinking = "begun" if is_thinking else "maybe" if thinks else "never"
+        grammar = held_grammar(text_model, answer, calls, thinking)
+    if tool_format is None and not thinks:
+        return Reading(grammar)
 
     def new_reader() -> Reader:
         source = Source(
@@ -81,16 +99,17 @@ def reading(text_model: TextModel, parsers: Parsers, use: ToolUse | None, prompt
         yield from tool_format.read(source) if tool_format else source.rest_as_text()
 
     marks = (*(tool_format.marks if tool_format else ()), *(thoughts.MARKS if thinks else ()))
-    return Reading(new_reader, text_model.token_ids_of(marks))
+    return Reading(grammar, new_reader, text_model.token_ids_of(marks))
 
 
-def _tool_format(text_model: TextModel, parsers: Parsers, use: ToolUse) -> ToolFormat | None:
+def _tool_format(text_model: TextModel, parsers: Parsers, use: ToolUse, *, is_held: bool) -> ToolFormat | None:
     name = parsers.tool_parser
-    tool_format = FORMATS.get(detected_format(text_model) if name == "auto" else name)
-    if use.mode == "auto":
+    name = detected_format(text_model) if name == "auto" else name
+    tool_format = FORMATS.get(name)
+    if use.mode == "auto" and not (name in NOT_HELD and (is_held or use.is_strict)):
         return tool_format
-    forced_format = FORCED if use.mode == "named" else FORMATS["json"]
-    return replace(forced_format, new_id=tool_format.new_id) if tool_format else forced_format
+    other = FORCED if use.mode == "named" else FORMATS["json"]
+    return replace(other, new_id=tool_format.new_id) if tool_format else other
 
 
 def _thinks(text_model: TextModel, parsers: Parsers) -> bool:
