@@ -16,7 +16,7 @@ from gateway.batches.service import Batches
 from gateway.edge import Edge
 from gateway.errors import ClientDisconnected, report
 from gateway.loading import ModelLoader
-from gateway.messages_api.envelope import error_body
+from gateway.messages_api.envelope import in_form, wants_messages_form
 from gateway.responses_api.service import Responses
 from gateway.routes.admin import admin_routes
 from gateway.routes.admin_models import admin_model_routes
@@ -84,5 +84,6 @@ def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response
     if isinstance(error, ClientDisconnected):
         return Response(b"", status_code=499)  # nobody reads it; the server wants some answer
     answer = report(error)
-    body = error_body(answer, request.scope["path"], request.headers["x-request-id"])
-    return Response(body, status_code=answer.status, headers=answer.headers(), media_type="application/json")
+    messages_form = wants_messages_form(request.scope["path"], dict(request.scope["headers"]))
+    status, body = in_form(answer, request.headers["x-request-id"], messages_form=messages_form)
+    return Response(body, status_code=status, headers=answer.headers(), media_type="application/json")

@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from gateway.auth import ApiKeys
 from gateway.cors import CorsRule, Headers, is_preflight, preflight_headers
 from gateway.errors import ApiError, report
-from gateway.messages_api.envelope import error_body, is_messages_path
+from gateway.messages_api.envelope import in_form, wants_messages_form
 from gateway.settings import GatewaySettings
 
 _SAFE_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._:-]{1,64}$")
@@ -50,7 +50,8 @@ class Edge:
         # A copy, since the server keeps the original to know that this was a HEAD.
         scope = scope.copy()
         scope["path"] = normal_path(scope["path"])
-        if is_messages_path(scope["path"]):
+        messages_form = wants_messages_form(scope["path"], headers)
+        if messages_form:
             common.append((b"request-id", identity))
         carrier = _Carrier(send, common, without_body=scope["method"] == "HEAD")
         if scope["method"] == "HEAD":
@@ -68,7 +69,8 @@ class Edge:
             await self._app(scope, receive, carrier)
         except Exception as error:
             answer = report(error)
-            await carrier.fail(answer, error_body(answer, scope["path"], identity.decode()))
+            status, body = in_form(answer, identity.decode(), messages_form=messages_form)
+            await carrier.fail(answer, status, body)
 
     def _check_size(self, scope: HTTPScope) -> None:
         size = len(scope["raw_path"]) + len(scope["query_string"])
@@ -104,11 +106,11 @@ class _Carrier:
         await self({"type": "http.response.start", "status": status, "headers": list(headers)})
         await self({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def fail(self, error: ApiError, body: bytes) -> None:
-        """Send an error with its body, unless a response was started: then the server cuts the connection."""
+    async def fail(self, error: ApiError, status: int, body: bytes) -> None:
+        """Send an error in its form, unless a response was started: then the server cuts the connection."""
         if self._started:
             raise error
-        await self.answer(error.status, error_headers(error, body), body)
+        await self.answer(status, error_headers(error, body), body)
 
 
 def error_headers(error: ApiError, body: bytes) -> Headers:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from core_engine.text import TextModel
 from gateway.errors import invalid
 from gateway.messages import check_template_options, template_messages
-from gateway.protocol.chat import ChatMessage, ChatRequest
+from gateway.protocol.chat import ChatRequest
 from gateway.protocol.completions import MAX_PROMPTS, CompletionRequest
 from gateway.sampling import check_token_ids, context_error
 from gateway.served_model import Serving
@@ -21,50 +19,29 @@ def chat_prompt(body: ChatRequest, use: ToolUse | None, serving: Serving) -> lis
 
 
 def chat_tokens(body: ChatRequest, use: ToolUse | None, text_model: TextModel) -> list[int]:
-    """The same, whatever the number of tokens."""
-    kwargs = dict(body.chat_template_kwargs or {})
-    if body.reasoning_effort is not None:
-        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-    return rendered(
-        text_model,
-        body.messages,
-        tools=use.for_template() if use else [],
-        chat_template=body.chat_template,
-        template_kwargs=kwargs,
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-    )
-
-
-def rendered(
-    text_model: TextModel,
-    messages: list[ChatMessage],
-    *,
-    tools: list[dict[str, Any]],
-    chat_template: Any,
-    template_kwargs: dict[str, Any] | None,
-    add_generation_prompt: bool | None,
-    continue_final_message: bool | None,
-) -> list[int]:
-    """The tokens of a conversation, whatever their number.
+    """The same, whatever the number of tokens.
 
     Tools go through the model's own chat template where it takes some, else into the messages.
     """
+    variables = dict(body.chat_template_kwargs or {})
+    if body.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", body.reasoning_effort)
     check_template_options(
-        chat_template,
-        template_kwargs,
-        add_generation_prompt=add_generation_prompt,
-        continue_final=continue_final_message,
+        body.chat_template,
+        variables,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final=body.continue_final_message,
     )
-    continue_final = bool(continue_final_message)
-    conversation, variables = template_messages(messages), dict(template_kwargs or {})
+    continue_final, tools = bool(body.continue_final_message), use.for_template() if use else []
+    conversation = template_messages(body.messages)
     if not text_model.template_takes("tools"):
         conversation = taught(conversation, tools)
     elif tools:
         variables["tools"] = tools
+    add_prompt = body.add_generation_prompt
     return text_model.render_chat(
         conversation,
-        add_generation_prompt=not continue_final if add_generation_prompt is None else add_generation_prompt,
+        add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
         continue_final_message=continue_final,
         template_kwargs=variables,
     )

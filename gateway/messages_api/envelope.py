@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 import msgspec
 
@@ -14,8 +15,10 @@ _TYPES = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
-    503: "overloaded_error",
+    529: "overloaded_error",
 }
+_OVERLOADED = {503: 529}  # as Anthropic's clients know it
+VERSION = b"anthropic-version"  # the header that every client of Anthropic's API sends
 _FIELD = re.compile(r"\w+")
 
 
@@ -38,14 +41,23 @@ def is_messages_path(path: str) -> bool:
     return f"{path.removeprefix('/v1')}/".startswith("/messages/")
 
 
-def error_body(error: ApiError, path: str, request_id: str) -> bytes:
-    """The error as an answer of this path."""
-    return messages_error(error, request_id) if is_messages_path(path) else error.body()
+def wants_messages_form(path: str, headers: Container[bytes]) -> bool:
+    """Whether a request wants answers in Anthropic's form: by its path, or, where there are two forms, by a header."""
+    is_models_path = f"{path.removeprefix('/v1')}/".startswith("/models/")
+    return is_messages_path(path) or (is_models_path and VERSION in headers)
+
+
+def in_form(error: ApiError, request_id: str, *, messages_form: bool) -> tuple[int, bytes]:
+    """Status and body of an error, in Anthropic's form or in OpenAI's."""
+    if not messages_form:
+        return error.status, error.body()
+    return _OVERLOADED.get(error.status, error.status), messages_error(error, request_id)
 
 
 def messages_error(error: ApiError, request_id: str) -> bytes:
     """The error as the Messages API has it: without a field for the parameter, which the message names instead."""
-    kind = _TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    status = _OVERLOADED.get(error.status, error.status)
+    kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
     message = error.message
     field = _FIELD.match(error.param or "")
     if field is not None and f"'{field.group()}" not in message:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ApiError, ErrorBody
-from gateway.messages_api.envelope import MessageErrorBody, error_body, is_messages_path
+from gateway.messages_api.envelope import MessageErrorBody, in_form, is_messages_path
 from gateway.openapi.endpoint import Content, Endpoint
 from gateway.openapi.endpoints import ENDPOINTS
 from gateway.openapi.schemas import Schemas
@@ -42,6 +42,7 @@ _ERRORS = {
     431: "The request line and headers are too large",
     500: "A fault of the server's own",
     503: "The server or the engine takes no requests now; `retry-after` says when it should",
+    529: "The server or the engine takes no requests now; `retry-after` says when it should",
     507: "The disk space for files is used up",
 }
 _ERROR_CODES = {400: "invalid_value", 401: "invalid_api_key", 404: "model_not_found", 429: "queue_full"}
@@ -155,12 +156,13 @@ def _name_of_error(endpoint: Endpoint, status: int) -> str:
 
 def _error(endpoint: Endpoint, status: int, schemas: Schemas) -> Json:
     error = ApiError(status, _ERRORS[status] + ".", code=_ERROR_CODES.get(status))
-    example = msgspec.json.decode(error_body(error, endpoint.path, "req_1"))
-    schema = schemas.of(_ENVELOPES[is_messages_path(endpoint.path)])
+    messages_form = is_messages_path(endpoint.path)
+    _, body = in_form(error, "req_1", messages_form=messages_form)
+    example, schema = msgspec.json.decode(body), schemas.of(_ENVELOPES[messages_form])
     described: Json = {
         "description": _ERRORS[status],
         "content": {"application/json": {"schema": schema, "example": example}},
     }
-    if status in {429, 503}:
+    if status in {429, 503, 529}:
         described["headers"] = _RETRY
     return described

@@ -24,3 +24,27 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
     object: str = "list"
     data: list[ModelCard]
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="model"):
+    """The same in Anthropic's form; `created_at` is a time as RFC 3339 has it."""
+
+    id: str
+    display_name: str
+    created_at: str
+    max_input_tokens: int
+    max_tokens: int
+    lifecycle: str = "active"
+    deprecated_at: None = None
+    retires_at: None = None
+    line: None = None
+    capabilities: None = None
+
+
+class ModelPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the served models, in Anthropic's form."""
+
+    data: list[ModelInfo]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

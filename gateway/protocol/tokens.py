@@ -8,10 +8,11 @@ import msgspec
 
 from gateway.protocol.chat import ChatMessage
 from gateway.protocol.fields import TokenId
+from gateway.protocol.tools import MAX_TOOLS, Tool, ToolChoice
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """Either `prompt` or `messages`."""
+    """Either `prompt`, or `messages` with what else of a chat goes into its prompt."""
 
     model: str | None = None
     prompt: str | None = None
@@ -21,6 +22,9 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     continue_final_message: bool | None = None
     chat_template: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: Annotated[list[Tool], msgspec.Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    reasoning_effort: str | None = None
 
 
 class TokenizeAnswer(msgspec.Struct, frozen=True, kw_only=True):

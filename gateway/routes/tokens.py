@@ -11,12 +11,14 @@ from litestar.response.base import ASGIResponse
 
 from gateway.body import read_json
 from gateway.errors import invalid
-from gateway.prompts import rendered
+from gateway.prompts import chat_tokens
+from gateway.protocol.chat import ChatRequest
 from gateway.protocol.tokens import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
 from gateway.responses import json_response
 from gateway.sampling import check_token_ids
 from gateway.served_model import Serving
 from gateway.state import Gateway
+from gateway.tools.choice import tool_use
 
 
 def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
@@ -50,12 +52,15 @@ def _tokens(body: TokenizeRequest, serving: Serving) -> list[int]:
     if body.messages is None:
         assert body.prompt is not None
         return serving.text_model.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
-    return rendered(
-        serving.text_model,
-        body.messages,
-        tools=[],
-        chat_template=body.chat_template,
-        template_kwargs=body.chat_template_kwargs,
+    chat = ChatRequest(
+        model=body.model or "",
+        messages=body.messages,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
+        chat_template=body.chat_template,
+        chat_template_kwargs=body.chat_template_kwargs,
+        tools=body.tools,
+        tool_choice=body.tool_choice,
+        reasoning_effort=body.reasoning_effort,
     )
+    return chat_tokens(chat, tool_use(chat), serving.text_model)

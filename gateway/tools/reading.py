@@ -103,8 +103,7 @@ def reading(
 
 
 def _tool_format(text_model: TextModel, parsers: Parsers, use: ToolUse, *, is_held: bool) -> ToolFormat | None:
-    name = parsers.tool_parser
-    name = detected_format(text_model) if name == "auto" else name
+    name = detected_format(text_model) if parsers.tool_parser == "auto" else parsers.tool_parser
     tool_format = FORMATS.get(name)
     if use.mode == "auto" and not (name in NOT_HELD and (is_held or use.is_strict)):
         return tool_format

@@ -254,39 +254,3 @@ def test_an_error_of_our_own_is_a_500_without_a_trace(server: RunningGateway, ca
     assert error["code"] == "internal_error"
     assert "secret" not in error["message"]
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_tokens_go_there_and_back(server: RunningGateway) -> None:
-    text = "Grüße, <|im_end|>"
-    answer = server.post("/tokenize", prompt=text).json()
-    assert answer["count"] == len(answer["tokens"])
-    assert answer["max_model_len"] == 2048
-    assert answer["tokens"][-1] == server.eos
-    assert server.post("/detokenize", tokens=answer["tokens"]).json() == {"prompt": text}
-
-
-def test_messages_are_tokenised_as_the_model_sees_them(server: RunningGateway) -> None:
-    answer = server.post("/tokenize", messages=HELLO).json()
-    server.chat(messages=HELLO)
-    assert answer["tokens"] == server.engine.submitted[0].prompt_token_ids
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
-        ("/tokenize", {}, "prompt"),
-        ("/tokenize", {"prompt": "x", "messages": HELLO}, "messages"),
-        ("/tokenize", {"prompt": 5}, "prompt"),
-        ("/tokenize", {"messages": HELLO, "chat_template": "x"}, "chat_template"),
-        ("/detokenize", {"tokens": [10**6]}, "tokens"),
-        ("/detokenize", {"tokens": "x"}, "tokens"),
-    ],
-)
-def test_bad_token_requests_are_refused(server: RunningGateway, path: str, body: dict[str, Any], param: str) -> None:
-    assert error_of(server.post(path, **body), 400)["param"] == param
-
-
-def test_token_requests_know_the_model(server: RunningGateway) -> None:
-    for path, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [5]})):
-        assert error_of(server.http.post(path, json={**body, "model": "other"}), 404)["code"] == "model_not_found"
-        assert server.http.post(path, json=body).status_code == 200

@@ -57,6 +57,7 @@ def test_the_sdk_raises_what_fits(server: RunningGateway) -> None:
         server.engine.script = server.saying("Hi.", refusal=EngineUnavailable("gone"))
         with pytest.raises(anthropic.InternalServerError) as gone:
             client.messages.create(**asked())
+        assert gone.value.status_code == 529
         assert gone.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
         server.engine.script = server.saying("Hi.")
         with pytest.raises(anthropic.NotFoundError):
@@ -90,7 +91,7 @@ def test_every_refusal_has_the_envelope(server: RunningGateway, path: str) -> No
     assert error(server.http.get(path), 405)["type"] == "invalid_request_error"
     assert error(server.http.post(path, headers={"origin": "https://x.example"}), 403)["type"] == "permission_error"
     server.gateway.draining = True
-    assert error(server.http.post(path, json=asked()), 503)["type"] == "overloaded_error"
+    assert error(server.http.post(path, json=asked()), 529)["type"] == "overloaded_error"
 
 
 def test_paths_below_have_it_too_and_no_other_path(server: RunningGateway) -> None:

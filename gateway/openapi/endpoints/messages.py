@@ -11,7 +11,7 @@ from gateway.protocol.messages import Conversation, Message, MessageRequest, Mes
 from gateway.stream import named_frame
 
 _FAMILY = "Messages"
-_ERRORS = (404, 429, 503)
+_ERRORS = (404, 429, 529)
 _ASKED = {"model": MODEL, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
 _EVENT = MessageEvent(type="content_block_delta", index=0, delta=MessageEventDelta(type="text_delta", text="Paris."))
 

@@ -17,6 +17,8 @@ MODELS = (
         name="list_models",
         family="Models",
         summary="List the served models, aliases too",
+        description="With the header `anthropic-version` as pages in Anthropic's form, by `limit`, `after_id` and "
+        "`before_id`.",
         answers={200: Answer("Every name", Content(ModelList, ModelList(data=[_CARD])))},
         errors=(503,),
     ),
@@ -27,7 +29,7 @@ MODELS = (
         name="retrieve_model",
         family="Models",
         summary="Describe a model",
-        description="Its name may hold slashes.",
+        description="Its name may hold slashes. With the header `anthropic-version` it comes in Anthropic's form.",
         answers={200: Answer("The model", Content(ModelCard, _CARD))},
         errors=(404, 503),
     ),
