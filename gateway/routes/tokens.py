@@ -39,9 +39,7 @@ def token_routes(gateway: Gateway) -> list[HTTPRouteHandler]:
         gateway.require_open()
         body = await read_json(gateway, request, detokenize_decoder)
         serving = gateway.serving(body.model, None)
-        check_token_ids(body.tokens, "tokens", serving.text_model.vocab_size)
-        text = await gateway.workers.run(lambda: serving.text_model.decode(body.tokens, skip_special_tokens=False))
-        return json_response(DetokenizeAnswer(prompt=text))
+        return json_response(DetokenizeAnswer(prompt=await gateway.workers.run(lambda: _text(body, serving))))
 
     return [tokenize, detokenize]
 
@@ -64,3 +62,8 @@ def _tokens(body: TokenizeRequest, serving: Serving) -> list[int]:
         reasoning_effort=body.reasoning_effort,
     )
     return chat_tokens(chat, tool_use(chat), serving.text_model)
+
+
+def _text(body: DetokenizeRequest, serving: Serving) -> str:
+    check_token_ids(body.tokens, "tokens", serving.text_model.vocab_size)
+    return serving.text_model.decode(body.tokens, skip_special_tokens=False)

@@ -102,3 +102,22 @@ def test_a_schema_that_can_not_be_followed_leaves_the_server_as_it_was(client: C
         assert refusal.status_code == 400
         assert refusal.json()["error"]["param"] == "response_format"
     client.canary()
+
+
+def weather(**schema: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "additionalProperties": False, **schema}
+    return {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
+
+
+def test_beside_tools_an_answer_is_of_the_form_or_calls(client: Client) -> None:
+    town = {"properties": {"town": {"enum": ["Oslo", "Rome"]}}, "required": ["town"]}
+    number = {"type": "object", "properties": {"number": {"enum": [1, 2]}}, "required": ["number"]}
+    fields = {"tools": [weather(**town)], "temperature": 2.0, "max_tokens": 400, "n": 8, "seed": 1}
+    answer = client.chat(response_format=schema_format({**number, "additionalProperties": False}), **fields)
+    for choice in answer["choices"]:
+        message = choice["message"]
+        for call in message.get("tool_calls", ()):
+            jsonschema.validate(json.loads(call["function"]["arguments"]), town)
+        assert (choice["finish_reason"] == "tool_calls") == ("tool_calls" in message)
+        if "tool_calls" not in message:
+            jsonschema.validate(json.loads(message["content"]), number)
