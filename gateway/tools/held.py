@@ -42,7 +42,7 @@ def held_grammar(
 
     rules = _with_thoughts(thinking, spell)
     if answer is not None:
-        rules += ["body: said" if calls is None else "body: said | calls", f"said: {rule_of(answer)}"]
+        rules += ["body: said", f"said: {rule_of(answer)}"] if calls is None else _said_or_calls(answer, calls[1])
     if calls is not None:
         use, syntax = calls
         rules += syntax.rules(use, spell, checked_if_strict)
@@ -63,6 +63,14 @@ def _with_thoughts(thinking: Thinking, spell: Spell) -> list[str]:
     ]
 
 
+def _said_or_calls(answer: Grammar, syntax: CallSyntax) -> list[str]:
+    """Text of the form of the answer, which can't be taken for a call."""
+    said = rule_of(answer)
+    if answer.kind in {"regex", "choice"} and syntax.mark:
+        return ["body: SAID | calls", f"SAID: {said} & ~/{_with(syntax.mark)}/"]
+    return ["body: said | calls", f"said: {said}"]
+
+
 def _calls_alone(use: ToolUse, syntax: CallSyntax, spell: Spell) -> list[str]:
     if not syntax.mark:
         return ["calls: row"]
@@ -75,7 +83,7 @@ def _calls_alone(use: ToolUse, syntax: CallSyntax, spell: Spell) -> list[str]:
 
 def _calls_in_text(use: ToolUse, syntax: CallSyntax, thinking: Thinking, spell: Spell) -> list[str]:
     """Text that can't be taken for a call or a thought, and calls."""
-    never = [f"(?s:.*){re.escape(syntax.mark)}(?s:.*)"] if syntax.mark else []
+    never = [_with(syntax.mark)] if syntax.mark else []
     never += ["\\s*[\\[{](?s:.*)"] if syntax.bare else []
     never += [f"\\s*{re.escape(thoughts.START)}(?s:.*)"] if thinking == "maybe" else []
     marked = [f"(marked row){{0,{syntax.max_rows(use)}}}"] if syntax.mark else []
@@ -97,3 +105,8 @@ def _up_to(name: str, text: str, mark: str, spell: Spell) -> list[str]:
 def _terminal(name: str, *never: str) -> str:
     """Any text, but none that one of these expressions matches as a whole."""
     return f"{name}: " + " & ".join(["/(?s:.*)/", *(f"~/{expression}/" for expression in never)])
+
+
+def _with(mark: str) -> str:
+    """An expression for every text that has the mark."""
+    return f"(?s:.*){re.escape(mark)}(?s:.*)"

@@ -112,6 +112,7 @@ class TestFormats:
         judge(USE, ANSWER).expect([calls, SAID], [*wrong, "", "Hello", call("Bern"), SAID + calls, calls + SAID])
         judge(LAX, ANSWER).expect([calls, SAID, calls.replace("Oslo", "Paris")], ["", "Hello"])
         judge(USE, Grammar("choice", '["yes", "no"]')).expect(["yes", calls], ["maybe", *wrong])
+        judge(USE, Grammar("regex", "(?s:[^\\[{].*)")).expect(["yes\n[]", calls], ["", *wrong[1:]])
 
     def test_text_is_free_and_calls_of_strict_tools_are_not(self, judge: Any, parser: ToolParser) -> None:
         calls, wrong = PARSERS[parser]
