@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 from openai.types import BatchRequestCounts as RequestCounts
-from openai.types import responses as sdk_types
 
 from core_engine import EngineDied, KeyConfig, Overloaded, Request
 from core_engine.text import TextModel
@@ -17,7 +16,6 @@ from gateway.batches import attempt, store
 from tests.gateway.batching import create, ended, jsonl, line, read, sdk
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.raw import eventually
-from tests.gateway.respond import RESPONSES
 from tests.gateway.running import CHAT, COMPLETIONS, RunningGateway, running_gateway
 
 
@@ -81,38 +79,6 @@ def test_lines_are_of_the_lowest_class(server: RunningGateway) -> None:
     ended(client, create(client, jsonl(line(1, priority=-100), line(2))))
     assert {(request.class_name, request.priority) for request in server.engine.submitted} == {("batch", 10)}
     assert {request.tenant for request in server.engine.submitted} == {KeyConfig.plain("one").tenant}
-
-
-def test_lines_are_responses(server: RunningGateway) -> None:
-    """Kept where they say so, so that a batch does not push out what the tenant has kept."""
-    client = sdk(server)
-    lines = [line(1, RESPONSES, input="Hello"), line(2, RESPONSES, input="Hello", store=True)]
-    batch = ended(client, create(client, jsonl(*lines), RESPONSES))
-    bodies = [result["response"]["body"] for result in read(client, batch.output_file_id)]
-    for body in bodies:
-        sdk_types.Response.model_validate(body, strict=True)
-        assert (body["status"], body["output"][0]["content"][0]["text"]) == ("completed", "Hi.")
-    assert [body["store"] for body in bodies] == [False, True]
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(bodies[0]["id"])
-    assert client.responses.retrieve(bodies[1]["id"]).output_text == "Hi."
-    with pytest.raises(openai.NotFoundError):
-        sdk(server, "two").responses.retrieve(bodies[1]["id"])
-    assert batch.usage is not None
-    assert batch.usage.output_tokens == sum(body["usage"]["output_tokens"] for body in bodies)
-    gone_on = line(1, RESPONSES, input="And?", previous_response_id=bodies[1]["id"])
-    assert ended(client, create(client, jsonl(gone_on), RESPONSES)).request_counts == RequestCounts(
-        total=1, completed=1, failed=0
-    )
-
-
-def test_a_response_that_nobody_could_wait_for_fails_alone(server: RunningGateway) -> None:
-    client = sdk(server)
-    wrong = [{"stream": True}, {"background": True}, {"previous_response_id": "resp_none"}, {"input": 5}]
-    lines = [line(number, RESPONSES, **{"input": "Hello", **fields}) for number, fields in enumerate(wrong)]
-    batch = ended(client, create(client, jsonl(*lines), RESPONSES))
-    errors = [result["response"]["body"]["error"] for result in read(client, batch.error_file_id)]
-    assert [error["param"] for error in errors] == ["stream", "background", "previous_response_id", "input"]
 
 
 def test_a_line_that_is_wrong_fails_alone(server: RunningGateway) -> None:
