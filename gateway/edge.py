@@ -58,6 +58,7 @@ class Edge:
             scope["method"] = HttpMethod.GET
         try:
             self._check_size(scope)
+            _check_host(scope)
             if origin and not allowed:
                 raise self._cors.refusal(origin)
             if is_preflight(scope["method"], headers):
@@ -78,6 +79,15 @@ class Edge:
         if size > self._max_header_bytes:
             message = f"The request line and headers are larger than {self._max_header_bytes} bytes."
             raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
+
+
+def _check_host(scope: HTTPScope) -> None:
+    """HTTP/1.1 wants one host: of two, servers in a row might each believe another."""
+    num_hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if num_hosts > 1 or (num_hosts == 0 and scope["http_version"] == "1.1"):
+        raise ApiError(
+            400, "The request needs one `host` header.", code="invalid_http", headers={"connection": "close"}
+        )
 
 
 class _Carrier:

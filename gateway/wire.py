@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -15,6 +16,8 @@ HARD_LIMIT_FACTOR = 4
 
 # What is taken in of a body after its answer was sent; a client reads that answer only when it has sent everything.
 REST_LIMIT_BYTES = 64 * 1024 * 1024
+
+_OFFER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -45,7 +48,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._answering():
             self._expect_head()
         self._chunk_bytes = len(data)
-        super().data_received(data)
+        super().data_received(data if self._in_body else _without_offers(data))
         if self._head_timer is not None and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._in_body and self._head_bytes > REST_LIMIT_BYTES:
@@ -80,6 +83,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
         return cycle is not None and not cycle.response_complete
 
+    def _may_answer(self) -> bool:
+        """Whether nothing else is being answered: else the bytes would land inside another answer.
+
+        A body that turns out not to be HTTP is answered in the place of the application, which sees its client leave.
+        """
+        if self._answering() and (not self._in_body or self.cycle.response_started or self.pipeline):
+            return False
+        if self._answering():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        return True
+
     def _expect_head(self) -> None:
         if self._head_timer is None:
             self._head_bytes = 0
@@ -102,13 +117,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse(ApiError(408, message, code="request_timeout"))
 
     def _refuse(self, error: ApiError) -> None:
-        if not self._answering():  # else the bytes would land inside another answer
+        if self._may_answer():
             body = error.body()
             headers = error_headers(error, body)
             headers += [*self.server_state.default_headers, (b"x-request-id", request_id(None))]
             lines = [name + b": " + value + b"\r\n" for name, value in headers]
             self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n", body]))
         self.transport.close()
+
+
+def _without_offers(data: bytes) -> bytes:
+    """The same with another name for the header `upgrade` of the first head in it.
+
+    An offer of another protocol may be left alone (RFC 9110, 7.8), as that of HTTP/2 by Java's client and curl, but
+    httptools would take the body behind it for the other protocol, and nobody would read it.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _OFFER.sub(rb"\r\nx-offer:", head) + end + rest
 
 
 def bounded_protocol(settings: GatewaySettings) -> type[BoundedHttpProtocol]:

@@ -254,3 +254,42 @@ def test_an_error_of_our_own_is_a_500_without_a_trace(server: RunningGateway, ca
     assert error["code"] == "internal_error"
     assert "secret" not in error["message"]
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"-1e\r\n", b"0x1e\r\n", b"fffffffffffffffff\r\n", b"2\r\n{}X"])
+def test_a_body_that_is_not_http_is_400(server: RunningGateway, body: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall(head("POST", CHAT, content_type="application/json", transfer_encoding="chunked"))
+        connection.sendall(body)
+        raw = read_all(connection)
+    assert statuses(raw) == [400]
+    assert envelope(raw)["code"] == "invalid_http"
+    assert not server.engine.running
+
+
+def test_what_is_not_http_lands_in_no_other_answer(server: RunningGateway) -> None:
+    with server.connect() as connection:
+        connection.sendall(json_post(CHAT, messages=HELLO) + head("POST", CHAT, transfer_encoding="chunked") + b"X")
+        raw = read_all(connection)
+    assert statuses(raw) in ([], [200])
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+def test_an_offer_of_another_protocol_is_left_alone(server: RunningGateway, protocol: str) -> None:
+    offer = f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\n\r\n".encode()
+    request = json_post(CHAT, messages=[{"role": "user", "content": "\r\nupgrade: no"}])
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(request.replace(b"\r\n\r\n", b"\r\n" + offer, 1))
+            assert statuses(read_one(connection)) == [200]
+    said = server.text_model.decode(server.engine.submitted[-1].prompt_token_ids)
+    assert "upgrade: no" in said
+
+
+@pytest.mark.parametrize("hosts", [b"", b"host: a\r\nhost: b\r\n"])
+def test_a_request_has_one_host(server: RunningGateway, hosts: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + hosts + b"\r\n")
+        raw = read_all(connection)
+    assert statuses(raw) == [400]
+    assert envelope(raw)["code"] == "invalid_http"
