@@ -196,11 +196,11 @@ def test_telemetry_counts_embeddings_by_model_and_error(client: httpx.Client) ->
     def count() -> Counter[str]:
         """Requests by their error."""
         counts: Counter[str] = Counter()
-        for line in client.get("/metrics").text.splitlines():
-            if line.startswith("gen_ai_server_request_duration_seconds_count{"):
-                if 'operation_name="embeddings"' in line and 'request_model="embed"' in line:
-                    error = re.search(r'error_type="(\w*)"', line)
-                    counts[error[1] if error else ""] += int(float(line.rpartition(" ")[2]))
+        for sample in client.get("/metrics").text.splitlines():
+            if sample.startswith("gen_ai_server_request_duration_seconds_count{"):
+                if 'operation_name="embeddings"' in sample and 'request_model="embed"' in sample:
+                    error = re.search(r'error_type="(\w*)"', sample)
+                    counts[error[1] if error else ""] += int(float(sample.rpartition(" ")[2]))
         return counts
 
     before = count()
