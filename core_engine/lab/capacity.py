@@ -83,15 +83,18 @@ class Curve:
         low, high = self.bracket(objective)
         return math.log(high / low) if low else math.inf
 
-    def capacity(self, objective: Objective) -> float:
-        """The rate at which the limit is reached, between the bounds as a power law of the rate."""
+    def capacity(self, objective: Objective) -> float | None:
+        """The rate at which the limit is reached, between the bounds as a power law of the rate.
+
+        None as long as no measured rate met the objective.
+        """
         low, high = self.bracket(objective)
+        if not low:
+            return None
         if high not in self._answers:
-            return math.sqrt(low * high) if low else high / 2
+            return math.sqrt(low * high)
         limit = self.limit(objective)
         below, above = self.latency(objective, low), self.latency(objective, high)
-        if not low:
-            return high * (limit - below) / (above - below)
         return low * math.exp(math.log(high / low) * math.log(limit / below) / math.log(above / below))
 
     def refine(self, objective: Objective, guess: float | None = None) -> float:

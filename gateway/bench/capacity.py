@@ -48,7 +48,9 @@ def capacity(
 ) -> dict[str, Any]:
     """Search for about so many minutes; `brackets` in the figures say how far it came.
 
-    `batch_sizes` are those of static batching, of which the best is measured.
+    Measured are the default policies and the kind of static batching that does best in simulation, then the other
+    kinds if there is time. `batch_sizes` are those of static batching: each kind gets the one that does best over
+    all bounds in simulation.
     """
     began = time.monotonic()
     progress("the model and its linear layers")
@@ -89,7 +91,7 @@ def _simulate(
     for name in STATIC:
         progress(f"simulating {name}, batches of {', '.join(map(str, batch_sizes))}")
         tried = {size: curve(_policies(name, size)) for size in batch_sizes}
-        best = max(tried, key=lambda size: math.prod(tried[size].capacity(bound) for bound in _OF_ALL_OUTPUTS))
+        best = max(tried, key=lambda size: _size(tried[size]))
         curves[name], best_sizes[name] = tried[best], best
     search(curves, _OBJECTIVES, tolerance=_CLOSE)
     return curves, best_sizes
@@ -110,14 +112,40 @@ def _measure(
         return rates.measured(policies, rate, alone)
 
     policies = {ITERATION_LEVEL: ()} | {name: _policies(name, size) for name, size in batch_sizes.items()}
-    curves = {name: Curve(partial(run, name, chosen), alone) for name, chosen in policies.items()}
+    curves: Curves = {}
 
     def guess(name: str, bound: Objective) -> float:
         speed = curves[name].saturated_rate / simulated[name].saturated_rate
-        return simulated[name].capacity(bound) * speed
+        return _known(simulated[name], bound) * speed
 
-    search(curves, _OBJECTIVES, tolerance=_CLOSEST, guess=guess, is_over=is_over)
+    def refine(tolerance: float, *names: str) -> None:
+        for name in names:
+            if name not in curves:
+                curves[name] = Curve(partial(run, name, policies[name]), alone)
+        chosen = {name: curves[name] for name in names}
+        search(chosen, _OBJECTIVES, tolerance=tolerance, guess=guess, is_over=is_over)
+
+    # The kinds of static batching that the simulation finds worse come only when the others are known.
+    refine(_CLOSE, ITERATION_LEVEL, max(STATIC, key=lambda name: _size(simulated[name])))
+    for name in STATIC:
+        if name not in curves and not is_over():
+            refine(_CLOSE, name)
+            if is_over():
+                del curves[name]  # brackets that are open still say nothing
+    refine(_CLOSEST, *curves)
     return curves
+
+
+def _size(curve: Curve) -> float:
+    """Capacities under all bounds, multiplied."""
+    return math.prod(_known(curve, bound) for bound in _OF_ALL_OUTPUTS)
+
+
+def _known(curve: Curve, bound: Objective) -> float:
+    """The capacity after a search that was not cut short."""
+    capacity = curve.capacity(bound)
+    assert capacity is not None, "the search goes on until some rate met the bound"
+    return capacity
 
 
 def _policies(name: str, batch_size: int) -> tuple[str, ...]:
@@ -125,39 +153,43 @@ def _policies(name: str, batch_size: int) -> tuple[str, ...]:
 
 
 def _row(bound: Objective, measured: Curves, simulated: Curves) -> dict[str, Any]:
-    """Capacities under one bound, and the ratio to the best kind of static batching."""
+    """Capacities under one bound, and the ratio to the best kind of static batching; null where time was too short."""
     capacities = {name: curve.capacity(bound) for name, curve in measured.items()}
-    best = max(STATIC, key=capacities.__getitem__)
-    ratio = capacities[ITERATION_LEVEL] / capacities[best]
-    ideal = simulated[ITERATION_LEVEL].capacity(bound) / max(simulated[name].capacity(bound) for name in STATIC)
+    best = max(capacities.keys() - {ITERATION_LEVEL}, key=lambda name: capacities[name] or 0.0)
+    best_simulated = max(STATIC, key=lambda name: _known(simulated[name], bound))
+    split = terms(bound, measured[ITERATION_LEVEL], measured[best])
+    ideal = terms(bound, simulated[ITERATION_LEVEL], simulated[best_simulated])
+    assert ideal is not None, "the simulation is never cut short"
     return {
         "percentile": bound.percent,
         "factor": bound.factor,
         "limit_seconds": measured[ITERATION_LEVEL].limit(bound),
         "requests_per_second": capacities,
+        "simulated_requests_per_second": {name: curve.capacity(bound) for name, curve in simulated.items()},
         "brackets": {name: list(curve.bracket(bound)) for name, curve in measured.items()},
         "best_static": best,
-        "ratio": ratio,
-        "simulated_ratio": ideal,
-        "share_of_simulated": ratio / ideal,
-        "terms": terms(bound, measured[ITERATION_LEVEL], measured[best]),
-        "simulated_terms": terms(bound, simulated[ITERATION_LEVEL], simulated[best]),
+        "ratio": None if split is None else math.prod(split.values()),
+        "terms": split,
+        "simulated_ratio": math.prod(ideal.values()),
+        "simulated_terms": ideal,
+        "share_of_simulated": None if split is None else math.prod(split.values()) / math.prod(ideal.values()),
     }
 
 
-def terms(bound: Objective, iteration_level: Curve, static: Curve) -> dict[str, float]:
-    """The ratio of capacities as a product of what static batching loses.
+def terms(bound: Objective, iteration_level: Curve, static: Curve) -> dict[str, float] | None:
+    """The ratio of capacities as a product of what static batching loses; None where a capacity isn't known.
 
     `synchronisation`: by answers that wait for the longest of their batch, which is what it would gain if each
     were handed out when it is computed. `utilisation`: by seats left empty, the ratio of the rates at saturation.
     `waiting`: all else, which is the wait of newcomers for the end of a batch.
     """
     early = Objective(bound.percent, bound.factor, bound.min_output_tokens, as_computed=True)
-    held, ratio = static.capacity(bound), iteration_level.capacity(bound) / static.capacity(bound)
-    synchronisation = static.capacity(early) / held
+    free, held, prompt = iteration_level.capacity(bound), static.capacity(bound), static.capacity(early)
+    if free is None or held is None or prompt is None:
+        return None
     utilisation = iteration_level.saturated_rate / static.saturated_rate
     return {
-        "waiting": ratio / synchronisation / utilisation,
-        "synchronisation": synchronisation,
+        "waiting": free / prompt / utilisation,
+        "synchronisation": prompt / held,
         "utilisation": utilisation,
     }

@@ -8,6 +8,7 @@ import pytest
 
 from core_engine.lab.arriving import Answered
 from core_engine.lab.capacity import Curve, Objective, search
+from gateway.bench.capacity import terms
 
 SERVICE_RATE = 4.0
 
@@ -31,6 +32,27 @@ def test_finds_where_the_bound_is_reached(factor: float) -> None:
     exact = SERVICE_RATE * (1 - 1 / factor)
     assert low <= exact <= high <= 1.05 * low
     assert curve.capacity(bound) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_ratio_is_split_into_what_static_batching_loses() -> None:
+    def held(rate: float) -> list[Answered]:
+        """Half as fast when all are there, and every answer is held back as long again as it took."""
+        return [
+            Answered(output_tokens=a.output_tokens, seconds=2 * a.seconds, computed_seconds=a.seconds)
+            for a in answers(min(2 * rate, math.nextafter(SERVICE_RATE, 0)) if rate < math.inf else rate)
+        ]
+
+    bound = Objective(50, 4.0)
+    free, static = Curve(answers, answers(0)), Curve(held, answers(0))
+    assert terms(bound, free, static) is None  # nothing was measured yet
+    early = Objective(50, 4.0, as_computed=True)
+    search({"free": free, "static": static}, [bound, early], tolerance=1.01)
+    split = terms(bound, free, static)
+    assert split is not None
+    # 1 / (1 - rate / 4) reaches 4 at 3 requests/s; twice it, at twice the rate, reaches 4 at 1, and once it at 1.5.
+    assert split["utilisation"] == pytest.approx(2.0)
+    assert split["synchronisation"] == pytest.approx(1.5, rel=0.02)
+    assert split["waiting"] == pytest.approx(3 / 1.5 / 2, rel=0.02)
 
 
 def test_no_more_than_saturation_is_sustained() -> None:
@@ -62,3 +84,4 @@ def test_the_search_ends_when_told() -> None:
     curve = Curve(answers, answers(0))
     search({"queue": curve}, [Objective(50, 2.0)], tolerance=1.05, is_over=lambda: True)
     assert list(curve.points) == [0.0]
+    assert curve.capacity(Objective(50, 2.0)) is None
