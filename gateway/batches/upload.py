@@ -136,7 +136,8 @@ class _FormReader:
                 else:
                     self._take(bytes(event))
         except MultipartError as error:
-            raise _broken(str(error)) from None
+            problem, *_ = error.args  # an exception that may follow shows bytes of the body
+            raise _broken(str(problem).rstrip(".")) from None
         if len(self._unwritten) >= WRITE_BYTES:
             await self._flush()
 

@@ -177,6 +177,7 @@ def test_the_space_for_files_ends(server: RunningGateway, data: Path) -> None:
         ("multipart/form-data; boundary=b", b"--b--\r\n", 400, "file"),
         ("multipart/form-data; boundary=b", b"--b\r\nnonsense\r\n\r\n\r\n--b--\r\n", 400, None),
         ("multipart/form-data; boundary=b", b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\nx', 400, None),
+        ("multipart/form-data; boundary=b", b"--b\r\ncontent-disposition: \xff\r\n\r\nx\r\n--b--\r\n", 400, None),
     ],
 )
 def test_what_is_no_form_is_refused(
@@ -186,6 +187,7 @@ def test_what_is_no_form_is_refused(
     response = server.http.post("/v1/files", content=body, headers=headers)
     assert response.status_code == status
     assert response.json()["error"]["param"] == param
+    assert "Error(" not in response.text
     assert on_disk(data) == []
 
 
