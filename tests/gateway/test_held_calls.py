@@ -150,6 +150,13 @@ def test_thoughts_come_before(judges: Judges, models: dict[Mark, TextModel]) -> 
     judges(opened, None, ANSWER).expect([f"Hm.</think>{SAID}"], [SAID, f"Hm.</think>{SAID}{SAID}"])
 
 
+def test_a_thought_may_speak_of_calls(models: dict[Mark, TextModel], tokenizers: dict[Mark, LLTokenizer]) -> None:
+    read = reading(models["plain"], Parsers(tool_parser="hermes", reasoning_parser="think"), USE, [], None)
+    thought = "<think>Shall I write <tool_call>?</think>"
+    good = [f"{thought}No.", f"{thought}{tagged(call())}"]
+    Judge(models["plain"], tokenizers["plain"], read.grammar).expect(good, [f"{thought}{tagged(call('Bern'))}"])
+
+
 def test_without_anything_to_hold_to_there_is_no_grammar(text_model: TextModel) -> None:
     assert reading(text_model, Parsers(), LAX, [], None).grammar is None
     assert reading(text_model, Parsers(tool_parser="none"), USE, [], None).grammar is None
