@@ -14,7 +14,7 @@ from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout
 
 _MAX_SIZE = 512  # elements of a head: what the sources leave room for
-_TILE_ROWS = 96  # queries of a tile times query heads of a group: keys are packed once for so many
+_TILE_ROWS = 192  # queries of a tile times query heads of a group: keys are packed once for so many
 _MIN_PART_KEYS = 256  # a decode isn't cut into parts of fewer keys
 _PARTS_PER_THREAD = 4  # of the whole work: as fine as balance needs
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from contrib_kernels.cpu.tiles import may_use_tiles
 from core_engine.model.cache import CacheError, cached_directory, digest
 from core_engine.model.devices import describe
 
@@ -37,10 +38,17 @@ class Variant:
     needs: frozenset[str]
 
 
+_AVX512_BF16 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma", "-mtune=native")
+
 VARIANTS = (
     Variant(
+        "amx_bf16",
+        (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16"),
+        frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "fma", "amx_tile", "amx_bf16"}),
+    ),
+    Variant(
         "avx512_bf16",
-        ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma", "-mtune=native"),
+        _AVX512_BF16,
         frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "fma"}),
     ),
     Variant(
@@ -63,14 +71,18 @@ class Build:
 
 
 def usable_variants() -> list[Variant]:
-    """What this processor runs, best first."""
+    """What this processor runs and the system lets this process run, best first."""
     words = set(describe(torch.device("cpu")).split())
-    return [variant for variant in VARIANTS if variant.needs <= words]
+    usable = [variant for variant in VARIANTS if variant.needs <= words]
+    return [variant for variant in usable if "amx_tile" not in variant.needs or may_use_tiles()]
 
 
 def build(variant: Variant | None = None) -> Build:
     """The library for `variant`, by default the best one, from the cache or built now. Raises BuildError."""
-    variant = variant or usable_variants()[0]
+    usable = usable_variants()
+    variant = variant or usable[0]
+    if variant not in usable:
+        raise BuildError(f"this machine doesn't run the {variant.name} kernels; it runs {_names(usable)}")
     compiler = _compiler()
     sources = sorted(SOURCES.iterdir())
     identity = digest(
@@ -92,6 +104,10 @@ def build(variant: Variant | None = None) -> Build:
         directory = Path(tempfile.mkdtemp(prefix="jitney-kernels-"))
         compile_into(directory)
     return Build(directory / _LIBRARY, variant, identity)
+
+
+def _names(variants: list[Variant]) -> str:
+    return ", ".join(variant.name for variant in variants)
 
 
 def _compiler() -> str:

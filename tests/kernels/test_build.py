@@ -67,6 +67,13 @@ def test_there_is_always_a_variant() -> None:
     assert usable_variants()[-1] == PLAIN
 
 
+def test_tiles_need_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "may_use_tiles", lambda: False)
+    assert not any("amx" in variant.name for variant in usable_variants())
+    with pytest.raises(BuildError, match=r"this machine doesn't run the amx_bf16 kernels; it runs .*plain"):
+        build(VARIANTS[0])
+
+
 def test_nothing_is_built_for_a_gpu(cache: Path) -> None:
     register_kernels(KernelRegistry("cuda"))
     assert not list(cache.iterdir())
