@@ -91,9 +91,16 @@ def write_random_weights(directory: Path, seed: int) -> None:
 
 
 def count_shares(executor: Executor) -> AbstractContextManager[Shares]:
-    """Count, meanwhile, the seconds that a real (not simulated) executor spends in linear layers and attention."""
+    """Count, meanwhile, the seconds that a real (not simulated) executor spends, operation by operation."""
     from core_engine.model.executor import TransformersExecutor
     from core_engine.model.shares import count_shares as count
 
     assert isinstance(executor, TransformersExecutor)
     return count(executor)
+
+
+def top_torch_operations(run: Callable[[], None], repeats: int, top: int) -> dict[str, dict[str, float]]:
+    """Torch's operations in so many runs, the longest first."""
+    from core_engine.model.torch_profile import top_torch_operations as find
+
+    return find(run, repeats, top)

@@ -52,11 +52,20 @@ def floor(*, progress: Callable[[str], None], **options: Any) -> Figures:
 
 
 @click.command()
+@click.option("--profile", "is_profile", is_flag=True, help="Where the time goes: operations and functions.")
 @plot_option("Draw both series into iteration-running.svg and iteration-context.svg there.", is_directory=True)
 @model_options
 @reports
-def iteration(*, plot: Path | None, progress: Callable[[str], None], **options: Any) -> Figures:
+def iteration(*, is_profile: bool, plot: Path | None, progress: Callable[[str], None], **options: Any) -> Figures:
     """One decode iteration against running sequences (1 to 256) and context (128 to 8,191 tokens)."""
+    if is_profile:
+        if plot is not None:
+            raise click.UsageError(
+                "--plot draws the two series, which --profile doesn't measure; leave out one of them"
+            )
+        from core_engine.lab.profiling import profile_iterations
+
+        return profile_iterations(engine_config(**options), progress=progress)
     from core_engine.lab.iteration import iteration_costs
 
     figures = iteration_costs(engine_config(**options), progress=progress)

@@ -95,3 +95,26 @@ def test_a_picture_of_an_unknown_kind_is_refused_before_measuring() -> None:
     result = CliRunner().invoke(main, ["bench", "capacity", "--plot", "curve.jpeg"])
     assert result.exit_code == 2
     assert ".png or .svg" in result.stderr or "jitney[plot]" in result.stderr
+
+
+def test_an_iteration_is_taken_apart(llama: str) -> None:
+    report = bench("iteration", "--profile", "--model", llama, "--force")
+    assert [each["iteration"] for each in report["iterations"]] == [
+        "a prompt of 512 tokens",
+        *(f"a token of {n} sequences" for n in (1, 8, 64)),
+    ]
+    for each in report["iterations"]:
+        operations = each["operations"]
+        assert {"linear/down", "attention/attend", "other/add_rms_norm", "other/rest"} <= set(operations)
+        assert sum(operation["seconds"] for operation in operations.values()) == pytest.approx(
+            each["timed_seconds"], rel=0.02
+        )
+        assert sum(each["shares"].values()) == pytest.approx(1, abs=1e-3)
+        assert any("forward" in name for name in each["python_functions"])
+        assert any(name.startswith(("aten::", "mkldnn::")) for name in each["torch_operations"])
+
+
+def test_a_profile_has_nothing_to_draw() -> None:
+    result = CliRunner().invoke(main, ["bench", "iteration", "--profile", "--plot", "pictures"])
+    assert result.exit_code == 2
+    assert "leave out one of them" in result.stderr or "jitney[plot]" in result.stderr
