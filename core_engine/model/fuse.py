@@ -43,8 +43,9 @@ _ATTENTION_CLASSES = frozenset(
 _LAYER_CLASSES = frozenset(
     f"{family}DecoderLayer"
     for family in (
-        "Arcee", "Gemma2", "Gemma3", "Granite", "Llama", "Mistral", "Mixtral", "Olmo2", "Olmo3", "Phi3", "Qwen2",
-        "Qwen2Moe", "Qwen3", "Qwen3Moe", "SeedOss",
+        "Arcee", "Ernie4_5", "Exaone4", "Gemma", "Gemma2", "Gemma3", "Granite", "GraniteMoe", "Helium",
+        "HunYuanDenseV1", "Llama", "Mistral", "Mixtral", "Olmo2", "Olmo3", "Phi3", "Qwen2", "Qwen2Moe", "Qwen3",
+        "Qwen3Moe", "SeedOss", "SmolLM3",
     )
 )  # fmt: skip
 

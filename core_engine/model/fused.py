@@ -109,7 +109,7 @@ class FusedLayer(nn.Module):
     def __init__(self, layer: Any, norms: LayerNorms, factor: float, operators: Operators) -> None:
         super().__init__()
         self.attention = layer.self_attn
-        self.mlp = layer.mlp
+        self.mlp = layer.mlp if hasattr(layer, "mlp") else layer.block_sparse_moe
         self.norms = nn.ModuleList([norm for norm in norms if norm is not None])
         self.hands_on = False
         self._norms = norms
