@@ -5,6 +5,18 @@
 
 constexpr int64_t kSerialElements = 16384;  // below, waking the other threads takes longer than the work
 
+// What comes a little later: rows lie in a cache far off, and the processor by itself asks for too few lines at a time.
+constexpr int kLaterBytes = 2048;
+
+template <class Element>
+static inline void fetch_later(const Element* from) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + kLaterBytes);
+}
+template <class Element>
+static inline void fetch_later_to_write(Element* to) {
+    __builtin_prefetch(reinterpret_cast<const char*>(to) + kLaterBytes, 1);
+}
+
 // body(i, count) for every vector of a row; the count is a constant but for the rest that fills no whole vector.
 template <class Body>
 static inline void each_vector(int width, Body body) {
@@ -50,6 +62,7 @@ static void rms_norm(
         float* sums = residual + row * width;
         Floats squares = splat(0.0f);
         each_vector(width, [&](int i, int count) {
+            fetch_later(from + i), fetch_later(sums + i);
             const Floats sum = load_some(from + i, count) + load_some(sums + i, count);
             store_some(sums + i, sum, count);
             squares += sum * sum;
@@ -89,6 +102,7 @@ static void gate_by(const Element* joint, Element* out, int64_t rows, int width)
         const Element *left = joint + row * 2 * width + first, *right = left + width;
         Element* to = out + row * width + first;
         each_vector(first + kPiece < width ? kPiece : width - first, [&](int i, int count) {
+            fetch_later(left + i), fetch_later(right + i), fetch_later_to_write(to + i);
             store_some(
                 to + i, activate(load_some(left + i, count), kActivation) * load_some(right + i, count), count);
         });
