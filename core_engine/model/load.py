@@ -24,7 +24,7 @@ from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linea
 from core_engine.model.providers import kernels_for
 from core_engine.model.sampler import Sampler
 from core_engine.model.tracing import TracedCall, trace_attention
-from core_engine.model.weights import weight_bytes
+from core_engine.model.weights import release_file, weight_bytes
 
 _log = logging.getLogger("jitney.model")
 
@@ -61,6 +61,8 @@ class Assembly:
         self._config = config
         self._kernels = kernels or kernels_for(torch.device(model.device).type, config.kernels)
         loaded_bytes = weight_bytes(model)
+        if can_pack(model.dtype, torch.device(model.device)):
+            release_file(model)
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)

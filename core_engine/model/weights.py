@@ -19,5 +19,19 @@ def weight_bytes(model: nn.Module) -> int:
     )
 
 
+@torch.no_grad()
+def release_file(model: nn.Module) -> None:
+    """Copy every parameter and buffer that packing will not replace, so that nothing is left of the model's file.
+
+    A tensor read from safetensors is a view of the whole mapped file: as long as one is left, the pages of all the
+    others stay in memory. To be called before packing, and before anybody takes the address of a parameter.
+    """
+    replaced = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
+    replaced -= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    for tensor in chain(model.parameters(), model.buffers()):
+        if id(tensor) not in replaced:
+            tensor.data = tensor.data.clone()
+
+
 def _packed(model: nn.Module) -> list[PackedLinear]:
     return [module for module in model.modules() if isinstance(module, PackedLinear)]

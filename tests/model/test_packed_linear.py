@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from core_engine.config import EngineConfig
+from core_engine.model.load import Assembly, load_model
 from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears, unpack_linears
 from core_engine.model.weights import weight_bytes
 from tests.equivalence.families import tiny_model
@@ -67,6 +71,17 @@ def test_what_weights_take_is_known_packed_or_not() -> None:
     pack_linears(model[:3])
     model[3] = model[0]
     assert before <= weight_bytes(model) <= 1.3 * before
+
+
+@needs_bfloat16
+def test_a_packed_model_keeps_nothing_of_its_file(tmp_path: Path) -> None:
+    tiny_model("llama").to(torch.bfloat16).save_pretrained(tmp_path)
+    config = EngineConfig(model=str(tmp_path), dtype="bfloat16")
+    model = load_model(config, tmp_path)
+    assert str(tmp_path) in Path("/proc/self/maps").read_text()
+    assembly = Assembly(model, config)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert assembly.model.model.embed_tokens.weight.detach().isfinite().all()
 
 
 def test_other_formats_are_left_alone() -> None:
