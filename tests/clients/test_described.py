@@ -8,15 +8,16 @@ from tests.clients.conftest import Run
 from tests.support.server import serving
 from tests.support.tiny_model import write_tiny_model
 
-PER_OPERATION, SEED = "10", "1"
+PER_OPERATION, SEED = "125", "1"
 PACKAGES = ("schemathesis>=4.32,<5", "openapi-spec-validator>=0.9,<1")
 
 
 def test_schemathesis(run_python: Run, tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "tiny")
+    models = ("--model", str(model), "--embedding-model", f"embed={model}")
     # A short context, since most requests don't say where to stop.
-    arguments = ("--executor", "simulated", "--model", str(model), "--max-model-len", "128")
-    with serving(tmp_path / "log", *arguments, "--data-dir", str(tmp_path / "data")) as server:
-        result = run_python(server, "use_schemathesis.py", *PACKAGES, arguments=[PER_OPERATION, SEED])
+    options = ("--executor", "simulated", "--max-model-len", "128", "--data-dir", str(tmp_path / "data"))
+    with serving(tmp_path / "log", *models, *options) as server:
+        result = run_python(server, "use_schemathesis.py", *PACKAGES, arguments=[PER_OPERATION, SEED, "embed"])
     assert not result["failed"], result["told"]
-    assert result["generated"] >= 200
+    assert result["generated"] >= 2000

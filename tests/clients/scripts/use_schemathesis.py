@@ -1,4 +1,7 @@
-"""Requests that schemathesis makes up from the server's own document, right ones and wrong ones."""
+"""Requests that schemathesis makes up from the server's own document, right ones and wrong ones.
+
+Its arguments are the most of them for each operation, a seed, and the name of an embedding model.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,15 @@ CHECKS = (
 )
 
 url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
-per_operation, seed = sys.argv[1:]
+per_operation, seed, embedding_model = sys.argv[1:]
 with urlopen(f"{url}/openapi.json") as response:
     document = json.load(response)
 validate(document)
 # A name made up is a 404, and so is all that comes after it.
 for name, schema in document["components"]["schemas"].items():
     if name.endswith(("Request", "Conversation")) and "model" in schema["properties"]:
-        schema["properties"]["model"] = {"enum": [os.environ["MODEL"]]}
+        model = embedding_model if name == "EmbeddingRequest" else os.environ["MODEL"]
+        schema["properties"]["model"] = {"enum": [model]}
 Path("openapi.json").write_text(json.dumps(document), encoding="utf-8")
 command = [
     Path(sys.executable).with_name("schemathesis"),
