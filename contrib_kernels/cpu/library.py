@@ -79,9 +79,7 @@ class Library:
         )
         self.gate = _typed(functions.jitney_gate, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
         self.best_tokens = _typed(functions.jitney_best_tokens, *(c_void_p, c_int64, c_void_p, c_int64, c_int, c_int))
-        self.few_rows = _typed(
-            functions.jitney_few_rows, *(c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int)
-        )
+        self.few_rows = _typed(functions.jitney_few_rows, *(c_void_p,) * 4, *(c_int,) * 6)
         self.has_few_rows = bool(functions.jitney_has_few_rows())
 
 

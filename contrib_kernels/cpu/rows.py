@@ -7,12 +7,11 @@ from collections.abc import Callable
 import torch
 
 from contrib_kernels.cpu.library import Library, is_bf16, serves
-
-_BLOCK_OUTPUTS = 64
+from contrib_kernels.cpu.packing import find_packing
 
 
 class FewRows:
-    """RowProduct for bfloat16 weights that oneDNN packed as `[blocks of 64 outputs][pairs of inputs][64][2]`.
+    """RowProduct for bfloat16 weights that oneDNN packed as blocks of pairs (see Packing).
 
     Reads `2 * inputs * outputs` bytes once for all rows and takes `2 * inputs * outputs` operations a
     row: with so few rows the time is that of reading. The weight isn't held a second time.
@@ -27,30 +26,26 @@ class FewRows:
     def product(
         self,
         packed_weight: torch.Tensor,
-        inputs: int,
-        outputs: int,
+        weight: torch.Tensor,
         bias: torch.Tensor | None,
         out_dtype: torch.dtype,
     ) -> Callable[[torch.Tensor], torch.Tensor] | None:
-        """The layer as a function of contiguous bfloat16 states `[.., inputs]`; None for a weight packed otherwise.
-
-        That a weight is packed as expected is not asked here but seen by the caller's comparison.
-        """
-        padded_outputs = -(-outputs // _BLOCK_OUTPUTS) * _BLOCK_OUTPUTS
-        if not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
+        """The layer as a function of contiguous bfloat16 states `[.., inputs]`; None for a weight packed otherwise."""
+        outputs, inputs = weight.shape
+        if inputs % 2 or not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
             return None
-        if inputs % 2 or torch.ops.mkldnn._nbytes(packed_weight) != 2 * inputs * padded_outputs:
+        packing = find_packing(packed_weight, weight)
+        if packing is None:
             return None
-        weight = torch.ops.mkldnn.data_ptr(packed_weight)
+        address = torch.ops.mkldnn.data_ptr(packed_weight)
         offset = None if bias is None else bias.data_ptr()
-        few_rows, in_bf16 = self._library.few_rows, is_bf16(out_dtype)
+        sizes = (inputs, outputs, *packing, is_bf16(out_dtype))
+        few_rows = self._library.few_rows
 
         def multiply(states: torch.Tensor) -> torch.Tensor:
             states = states.contiguous()
             out = states.new_empty(*states.shape[:-1], outputs, dtype=out_dtype)
-            few_rows(
-                states.data_ptr(), weight, offset, out.data_ptr(), states.numel() // inputs, inputs, outputs, in_bf16
-            )
+            few_rows(states.data_ptr(), address, offset, out.data_ptr(), states.numel() // inputs, *sizes)
             return out
 
         return multiply

@@ -103,15 +103,15 @@ class RowProduct(Protocol):
     def product(
         self,
         packed_weight: torch.Tensor,
-        inputs: int,
-        outputs: int,
+        weight: torch.Tensor,
         bias: torch.Tensor | None,
         out_dtype: torch.dtype,
     ) -> Callable[[torch.Tensor], torch.Tensor] | None:
         """The layer as a function of states `[.., inputs]`, of `max_rows` rows at most; None where it can't be.
 
-        `packed_weight` is what oneDNN made of `[outputs, inputs]`; the caller keeps it alive and
-        compares the function with oneDNN's product before use.
+        `packed_weight` is what oneDNN made of `weight` `[outputs, inputs]`, which is there to compare with and
+        must not be kept. The caller keeps the former alive and compares the function with oneDNN's
+        product before use.
         """
         ...
 

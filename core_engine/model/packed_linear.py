@@ -8,6 +8,7 @@ their own, where one reads the same packed weight faster.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +42,9 @@ class PackedLinear(nn.Module):
         self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS_HINT)
         self._max_few_rows = 0
         self._few_rows: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self.few_rows_refusal: str | None = None
         if row_product is not None:
-            self._adopt(row_product, few_rows_dtype)
+            self.few_rows_refusal = self._adopt(row_product, linear.weight.detach(), few_rows_dtype)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """`states @ weight.T + bias`."""
@@ -60,22 +62,19 @@ class PackedLinear(nn.Module):
     def _product(self, states: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(states, self.packed_weight, self.bias, "none", [], "")
 
-    def _adopt(self, row_product: RowProduct, dtype: torch.dtype) -> None:
-        """Use the product for few rows if it gives what oneDNN gives."""
-        few_rows = row_product.product(self.packed_weight, self.in_features, self.out_features, self.bias, dtype)
+    def _adopt(self, row_product: RowProduct, weight: torch.Tensor, dtype: torch.dtype) -> str | None:
+        """Use the product for few rows if it gives what oneDNN gives, else say why not."""
+        few_rows = row_product.product(self.packed_weight, weight, self.bias, dtype)
         if few_rows is None:
-            return
+            return "can't read such weights in the way that oneDNN packs them here"
         # Any numbers without a pattern; every input counts for every output.
         states = torch.arange(row_product.max_rows * self.in_features, dtype=torch.float32).mul_(12.9898).sin_()
         states = states.to(torch.bfloat16).view(row_product.max_rows, self.in_features)
         expected = self._product(states).float()
-        if (few_rows(states).float() - expected).norm() <= _TOLERANCE * expected.norm():
-            self._few_rows, self._max_few_rows = few_rows, row_product.max_rows
-        else:
-            _log.warning(
-                "%s differs from oneDNN's product of %d x %d weights and is not used for them",
-                *(row_product.name, self.out_features, self.in_features),
-            )
+        if not (few_rows(states).float() - expected).norm() <= _TOLERANCE * expected.norm():
+            return "gives other results than oneDNN does"
+        self._few_rows, self._max_few_rows = few_rows, row_product.max_rows
+        return None
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -96,25 +95,39 @@ def pack_linears(model: nn.Module, row_product: RowProduct | None = None) -> int
     stays with the embedding. Logits of few rows come in float32: rounded to bfloat16, the best of them are
     often equal, and the greedy choice is one by number.
     """
-    head = _output_layer(model)
+    head = output_layer(model)
+    refusals: Counter[str] = Counter()
 
     def packed(linear: nn.Linear) -> PackedLinear:
-        return PackedLinear(linear, row_product, torch.float32 if linear is head else torch.bfloat16)
+        layer = PackedLinear(linear, row_product, torch.float32 if linear is head else torch.bfloat16)
+        if layer.few_rows_refusal:
+            refusals[f"{linear.out_features} x {linear.in_features}: {layer.few_rows_refusal}"] += 1
+        return layer
 
-    return _replace(model, nn.Linear, packed)
+    count = replace_linears(model, nn.Linear, packed)
+    for refusal, num_layers in refusals.items():
+        assert row_product is not None
+        _log.warning(
+            "answers to few requests at once are slower than they could be: the product for few rows, %s, is not used "
+            "for %d linear layers of %s",
+            *(row_product.name, num_layers, refusal),
+        )
+    return count
 
 
 @torch.inference_mode()
 def unpack_linears(model: nn.Module) -> None:
     """Undo `pack_linears`, for a model whose code reaches past its layers to their weights."""
-    _replace(model, PackedLinear, PackedLinear.unpacked)
+    replace_linears(model, PackedLinear, PackedLinear.unpacked)
 
 
-def _output_layer(model: Any) -> nn.Module | None:
+def output_layer(model: Any) -> nn.Module | None:
+    """The layer that makes logits, where the model names it."""
     return model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
 
 
-def _replace(model: nn.Module, old_type: type, make: Callable[[Any], nn.Module]) -> int:
+def replace_linears(model: nn.Module, old_type: type, make: Callable[[Any], nn.Module]) -> int:
+    """Put what `make` makes of it in the place of every layer of exactly that type; returns how many."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

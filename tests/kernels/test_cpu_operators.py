@@ -10,11 +10,12 @@ import torch
 from contrib_kernels.cpu.best import CpuBestTokens
 from contrib_kernels.cpu.library import Library
 from contrib_kernels.cpu.operators import CpuOperators
+from contrib_kernels.cpu.packing import Packing
 from contrib_kernels.cpu.rows import FewRows
 from core_engine.model.greedy import best_tokens, chooser
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads, ReferenceOperators
-from core_engine.model.packed_linear import PackedLinear, can_pack
+from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears
 from tests.kernels.exact_operators import (
     assert_near,
     assert_rotates_and_writes,
@@ -95,7 +96,7 @@ def test_the_largest_heads(operators: CpuOperators, size: int) -> None:
 @pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (14, 13), (7, 64), (576, 1536)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (14, 13), (7, 64), (130, 497), (576, 1536)])
 def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> None:
     if not library.has_few_rows:
         pytest.skip("not for this instruction set")
@@ -103,7 +104,7 @@ def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool, dtype
     linear = torch.nn.Linear(inputs, outputs, bias=bias).to(torch.bfloat16).requires_grad_(False)
     with torch.inference_mode():
         layer = PackedLinear(linear, FewRows(library), dtype)
-        if outputs >= 64:  # oneDNN packs smaller weights in another way
+        if outputs >= 64:  # some processors have smaller weights packed in another way
             assert (layer._few_rows is None) == (inputs % 2 == 1)
         for rows in range(10):
             states = random(1, rows, inputs, dtype=torch.bfloat16)
@@ -118,18 +119,39 @@ def test_few_rows(library: Library, inputs: int, outputs: int, bias: bool, dtype
             assert ((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + 1e-2).all()
 
 
+@pytest.mark.parametrize("rows", range(1, 9))
+@pytest.mark.parametrize("block_outputs", [16, 32, 48, 64])
+def test_few_rows_of_every_packing(library: Library, block_outputs: int, rows: int) -> None:
+    if not library.has_few_rows:
+        pytest.skip("not for this instruction set")
+    inputs, outputs = 38, 150
+    states, weight = random(rows, inputs, dtype=torch.bfloat16), random(outputs, inputs, seed=1, dtype=torch.bfloat16)
+    packing = Packing(block_outputs, padded_inputs=64)
+    padded = torch.zeros(-(-outputs // block_outputs) * block_outputs, packing.padded_inputs, dtype=torch.bfloat16)
+    padded[:outputs, :inputs] = weight
+    packed = padded.view(-1, block_outputs, packing.padded_inputs // 2, 2).transpose(1, 2).contiguous()
+    assert torch.equal(packing.row(packed.flatten(), outputs - 1), padded[outputs - 1])
+    found = torch.full((rows, outputs), torch.nan)
+    library.few_rows(
+        *(states.data_ptr(), packed.data_ptr(), None, found.data_ptr()), *(rows, inputs, outputs, *packing, 0)
+    )
+    assert torch.allclose(found, states.float() @ weight.float().T, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(not can_pack(torch.bfloat16, torch.device("cpu")), reason="this CPU packs no bfloat16")
-def test_a_product_that_differs_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_product_that_differs_is_not_used_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     class Wrong:
         name, max_rows = "wrong", 4
 
-        def product(self, packed_weight, inputs, outputs, bias, out_dtype):  # type: ignore[no-untyped-def]
-            return lambda states: states.new_zeros(*states.shape[:-1], outputs)
+        def product(self, packed_weight, weight, bias, out_dtype):  # type: ignore[no-untyped-def]
+            return lambda states: states.new_zeros(*states.shape[:-1], weight.shape[0])
 
-    linear = torch.nn.Linear(32, 16).to(torch.bfloat16).requires_grad_(False)
-    with torch.inference_mode():
-        assert PackedLinear(linear, Wrong())._few_rows is None
-    assert "wrong differs from oneDNN's product" in caplog.text
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(3))).to(torch.bfloat16).requires_grad_(False)
+    pack_linears(model, Wrong())
+    states = random(1, 32, dtype=torch.bfloat16)
+    assert model(states).norm() > 0
+    (record,) = caplog.records
+    assert "3 linear layers of 32 x 32: gives other results than oneDNN does" in record.message
 
 
 # The greedy choice.

@@ -18,6 +18,7 @@ struct FloatDot {
 
 #if defined(__AVX512BF16__)
 struct Bf16Dot {
+    typedef Floats Sum;
     static constexpr int kPerWord = 2;
     static inline Floats add(Floats sum, uint32_t left, Words right) {
         return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(int(left)), (__m512bh)right);

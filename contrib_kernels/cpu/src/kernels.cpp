@@ -64,20 +64,17 @@ void jitney_best_tokens(
 
 void jitney_few_rows(
     const void* states, const void* weight, const void* bias, void* out, int rows, int inputs, int outputs,
-    int is_bf16) {
+    int block_outputs, int padded_inputs, int is_bf16) {
 #if defined(__AVX512BF16__)
     const Bf16 *x = static_cast<const Bf16*>(states), *b = static_cast<const Bf16*>(bias);
-    const uint32_t* w = static_cast<const uint32_t*>(weight);
-    switch (rows) {
-#define ROWS(n)                                                                             \
-    case n:                                                                                 \
-        return is_bf16 ? few_rows<n>(x, w, b, static_cast<Bf16*>(out), inputs, outputs)     \
-                       : few_rows<n>(x, w, b, static_cast<float*>(out), inputs, outputs);
-        ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7) ROWS(8)
-#undef ROWS
-    }
+    const Packing packing = {block_outputs, padded_inputs};
+    if (is_bf16)
+        few_rows_bf16(x, weight, b, static_cast<Bf16*>(out), rows, inputs, outputs, packing);
+    else
+        few_rows_bf16(x, weight, b, static_cast<float*>(out), rows, inputs, outputs, packing);
 #else
     (void)states, (void)weight, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs, (void)is_bf16;
+    (void)block_outputs, (void)padded_inputs;
 #endif
 }
 }
