@@ -12,6 +12,7 @@ from core_engine.objectives import Objective
 from core_engine.request import Kind
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["int8"]
 Device = Literal["auto", "cpu", "cuda"]
 ExecutorName = Literal["transformers", "simulated"]
 Weight = Annotated[float, msgspec.Meta(gt=0)]
@@ -30,6 +31,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     task: Kind = "generate"  # what the model is for: text, or embeddings of texts
     executor: ExecutorName = "transformers"
     dtype: Dtype = "auto"  # auto: bfloat16 where the device computes in it, else float32
+    quantize: Quantization | None = None  # linear layers with weights of that format, for CPUs
     device: Device = "auto"
     threads: PositiveInt | None = None  # CPU threads of the model; default: one per core
     probe: bool = True  # compare mixed batches with lone ones after loading
@@ -63,6 +65,19 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"token_limit {self.token_limit} is below sequence_limit {self.sequence_limit}: every running "
                 "sequence needs one token an iteration; raise the first or lower the second"
+            )
+
+        if self.quantize is not None:
+            self._check_quantization(self.quantize)
+
+    def _check_quantization(self, wanted: Quantization) -> None:
+        if self.device == "cuda":
+            raise ConfigurationError(
+                f"quantize '{wanted}' is computed by CPUs alone; leave it out or set device to cpu"
+            )
+        if self.dtype == "float16":
+            raise ConfigurationError(
+                f"quantize '{wanted}' goes with bfloat16 and float32, not with float16; set dtype to one of them"
             )
 
     def drawn_seed(self) -> int:

@@ -22,6 +22,7 @@ def register_kernels(registry: KernelRegistry) -> None:
     from contrib_kernels.cpu.attention import CpuAttention
     from contrib_kernels.cpu.best import CpuBestTokens
     from contrib_kernels.cpu.build import BuildError, build
+    from contrib_kernels.cpu.int8 import CpuInt8Rows
     from contrib_kernels.cpu.library import Library
     from contrib_kernels.cpu.operators import CpuOperators
     from contrib_kernels.cpu.rows import FewRows
@@ -34,5 +35,6 @@ def register_kernels(registry: KernelRegistry) -> None:
     registry.register(CpuAttention(library))
     registry.register_operators(CpuOperators(library))
     registry.register_best_tokens(CpuBestTokens(library))
+    registry.register_int8_rows(CpuInt8Rows(library))
     if library.has_few_rows:
         registry.register_row_product(FewRows(library))

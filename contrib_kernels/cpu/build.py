@@ -38,18 +38,22 @@ class Variant:
     needs: frozenset[str]
 
 
-_AVX512_BF16 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma", "-mtune=native")
+_AVX512_BF16 = (
+    *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
+    *("-mavx512vnni", "-mavx512bf16", "-mfma", "-mtune=native"),
+)
+_NEEDS_AVX512_BF16 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "fma"})
 
 VARIANTS = (
     Variant(
         "amx_bf16",
         (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16"),
-        frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "fma", "amx_tile", "amx_bf16"}),
+        _NEEDS_AVX512_BF16 | {"amx_tile", "amx_bf16"},
     ),
     Variant(
         "avx512_bf16",
         _AVX512_BF16,
-        frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "fma"}),
+        _NEEDS_AVX512_BF16,
     ),
     Variant(
         "avx512",

@@ -81,6 +81,12 @@ class Library:
         self.best_tokens = _typed(functions.jitney_best_tokens, *(c_void_p, c_int64, c_void_p, c_int64, c_int, c_int))
         self.few_rows = _typed(functions.jitney_few_rows, *(c_void_p,) * 4, *(c_int,) * 6)
         self.has_few_rows = bool(functions.jitney_has_few_rows())
+        self.few_rows_int8 = _typed(functions.jitney_few_rows_int8, *(c_void_p,) * 7, *(c_int,) * 7)
+        self.has_few_rows_int8 = bool(functions.jitney_has_few_rows_int8())
+        self.quantize_rows = _typed(functions.jitney_quantize_rows, *(c_void_p,) * 4, *(c_int64, c_int, c_int))
+        self.rescale_rows = _typed(
+            functions.jitney_rescale_rows, *(c_void_p, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
+        )
 
 
 def serves(dtype: torch.dtype) -> bool:

@@ -8,7 +8,7 @@ in a cache when its turn comes again.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -18,7 +18,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from core_engine.clock import MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.model.devices import choose_device, choose_dtype
+from core_engine.model.int8_rows import ReferenceInt8Rows
 from core_engine.model.packed_linear import PackedLinear, can_pack
+from core_engine.model.quantized_linear import QuantizedLinear
+
+_Layer = Callable[[torch.Tensor], torch.Tensor]
+_Make = Callable[[tuple[int, int], torch.dtype, torch.device], _Layer]
 
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _READ_BYTES = 1 << 29
@@ -34,9 +39,11 @@ class LinearFloor:
         device = choose_device(config)
         dtype = choose_dtype(config, device)
         body, head = _shapes(directory)
-        self.weight_bytes = sum(rows * columns for rows, columns in [*body, *head]) * dtype.itemsize
-        self._body = _table(body, dtype, device, repeats)
-        self._head = _table(head, dtype, device, repeats)
+        bytes_each = dtype.itemsize if config.quantize is None else 1
+        self.weight_bytes = bytes_each * _elements(body) + dtype.itemsize * _elements(head)
+        make = _layer if config.quantize is None else _int8_product
+        self._body = _table(body, make, dtype, device, repeats)
+        self._head = _table(head, _layer, dtype, device, repeats)
         self.read_bytes_per_second = _read_bytes_per_second(repeats)
 
     def seconds(self, schedule: Iterable[tuple[int, int]]) -> float:
@@ -71,9 +78,15 @@ def _shapes(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int
     return body, [(module.out_features, module.in_features) for module in layers if module is head]
 
 
+def _elements(shapes: list[tuple[int, int]]) -> int:
+    return sum(outputs * inputs for outputs, inputs in shapes)
+
+
 @torch.inference_mode()
-def _table(shapes: list[tuple[int, int]], dtype: torch.dtype, device: torch.device, repeats: int) -> dict[int, float]:
-    layers = [_layer(shape, dtype, device) for shape in shapes]
+def _table(
+    shapes: list[tuple[int, int]], make: _Make, dtype: torch.dtype, device: torch.device, repeats: int
+) -> dict[int, float]:
+    layers = [make(shape, dtype, device) for shape in shapes]
     clock = MonotonicClock()
     table = {}
     for rows in _GRID:
@@ -90,10 +103,17 @@ def _table(shapes: list[tuple[int, int]], dtype: torch.dtype, device: torch.devi
     return table
 
 
-def _layer(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> nn.Module:
+def _layer(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> _Layer:
     outputs, inputs = shape
     layer = nn.Linear(inputs, outputs, bias=False, dtype=dtype, device=device)
     return PackedLinear(layer) if can_pack(dtype, device) else layer
+
+
+def _int8_product(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> _Layer:
+    """The product alone, of rows that are there in eight bits; which, matters to no processor."""
+    outputs, inputs = shape
+    layer = QuantizedLinear(nn.Linear(inputs, outputs, bias=False, dtype=dtype), ReferenceInt8Rows(), dtype)
+    return lambda states: layer.product(states.view(torch.uint8)[:, :inputs].contiguous(), dtype)
 
 
 def _at(table: dict[int, float], rows: int) -> float:

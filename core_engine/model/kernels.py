@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from core_engine.errors import ModelError
+from core_engine.model.int8_rows import Int8Rows, ReferenceInt8Rows
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout, Reach
 from core_engine.model.operators import Operators, ReferenceOperators
@@ -125,6 +126,7 @@ class KernelRegistry:
     def __init__(self, device_type: str = "cpu") -> None:
         self.device_type = device_type
         self.row_product: RowProduct | None = None
+        self.int8_rows: Int8Rows = ReferenceInt8Rows()
         self.best_tokens: BestTokens | None = None
         self._kernels: list[AttentionKernel] = []
         self._operators: list[Operators] = [ReferenceOperators()]
@@ -140,6 +142,10 @@ class KernelRegistry:
     def register_row_product(self, row_product: RowProduct) -> None:
         """Take this product for few rows, instead of what was registered before."""
         self.row_product = row_product
+
+    def register_int8_rows(self, int8_rows: Int8Rows) -> None:
+        """Take this for what lies around int8 products, instead of what was registered before."""
+        self.int8_rows = int8_rows
 
     def register_best_tokens(self, best_tokens: BestTokens) -> None:
         """Choose greedily by this, instead of what was registered before."""

@@ -22,7 +22,9 @@ from core_engine.model.greedy import chooser
 from core_engine.model.kernels import KernelRegistry
 from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
 from core_engine.model.providers import kernels_for
+from core_engine.model.quantized_linear import int8_refusal, quantize_linears
 from core_engine.model.sampler import Sampler
+from core_engine.model.smoothing import input_peaks
 from core_engine.model.tracing import TracedCall, trace_attention
 from core_engine.model.weights import release_file, weight_bytes
 
@@ -33,6 +35,8 @@ def load_model(config: EngineConfig, directory: Path) -> Any:
     """The transformers model with its weights on the chosen device, in the chosen format. Raises ModelError."""
     device = choose_device(config)
     dtype = choose_dtype(config, device)
+    if config.quantize is not None and (refusal := int8_refusal(dtype, device)):
+        raise ModelError(f"quantize '{config.quantize}' can't be had here: {refusal}; leave it out")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     transformers.logging.disable_progress_bar()
@@ -67,7 +71,7 @@ class Assembly:
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)
         num_fused = fuse(model, self._calls, self._kernels) if config.fuse else 0
-        self._calls = _trace_packed(model, self._kernels)
+        self._calls = _trace_packed(model, self._kernels, config)
         _log.info("kernels: attention by %s; %d modules fused", " and ".join(self._attention_names), num_fused)
         self._weight_bytes = weight_bytes(model)
         _log.info(
@@ -79,7 +83,9 @@ class Assembly:
     def kernel_names(self) -> list[str]:
         """Everything that computes in place of transformers and torch: what a probe's verdict depends on."""
         names = set(self._attention_names)
-        if self._kernels.row_product is not None:
+        if self._config.quantize is not None:
+            names.add(f"{self._config.quantize} {self._kernels.int8_rows.name}")
+        elif self._kernels.row_product is not None:
             names.add(f"rows {self._kernels.row_product.name}")
         if self._config.fuse:
             names.add(f"fused {self._kernels.operators_for(self.model.dtype).name}")
@@ -137,8 +143,10 @@ class Assembly:
         )
 
 
-def _trace_packed(model: Any, kernels: KernelRegistry) -> list[TracedCall]:
-    """Pack the linear layers if the processor gains by it and the model's code can do with it; then trace."""
+def _trace_packed(model: Any, kernels: KernelRegistry, config: EngineConfig) -> list[TracedCall]:
+    """Quantise or pack the linear layers, packing if the processor gains by it and the model allows it; then trace."""
+    if config.quantize is not None:
+        return _trace_quantized(model, kernels, facts.max_model_len(model.config, config))
     if can_pack(model.dtype, torch.device(model.device)):
         pack_linears(model, kernels.row_product)
         try:
@@ -146,3 +154,20 @@ def _trace_packed(model: Any, kernels: KernelRegistry) -> list[TracedCall]:
         except ModelError:
             unpack_linears(model)
     return trace_attention(model)
+
+
+def _trace_quantized(model: Any, kernels: KernelRegistry, max_model_len: int) -> list[TracedCall]:
+    num_layers = quantize_linears(model, kernels.int8_rows, input_peaks(model, max_model_len))
+    _log.info(
+        "int8: %d linear layers, rows by %s; the output layer and embeddings stay %s",
+        *(num_layers, kernels.int8_rows.name, str(model.dtype).removeprefix("torch.")),
+    )
+    try:
+        if can_pack(model.dtype, torch.device(model.device)):
+            pack_linears(model, kernels.row_product)  # the output layer
+        return trace_attention(model)
+    except ModelError as error:
+        raise ModelError(
+            f"{type(model).__name__} can't be quantised, its code reads weights of linear layers by itself ({error}); "
+            "leave quantize out"
+        ) from error

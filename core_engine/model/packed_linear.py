@@ -52,6 +52,11 @@ class PackedLinear(nn.Module):
             return self._few_rows(states)
         return self._product(states)
 
+    @property
+    def packed_bytes(self) -> int:
+        """Memory that the packed weight takes, padding included."""
+        return int(torch.ops.mkldnn._nbytes(self.packed_weight))
+
     def unpacked(self) -> nn.Linear:
         """The plain layer again."""
         linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")

@@ -2,7 +2,8 @@
 
 Two sequences run in chunks, mixed with each other and with idle rows, over scattered blocks; each
 runs alone through transformers' own attention. A model that mixes tokens by anything but attention,
-or attends in a way that was not understood, differs at once.
+or attends in a way that was not understood, differs at once. Quantised layers compute meanwhile what
+their weights say: rounding a row anew after every difference of rounding would look like a difference.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from core_engine.driver import HandDriver
 from core_engine.errors import ModelError
 from core_engine.model.attention import IMPLEMENTATION
 from core_engine.model.executor import TransformersExecutor
+from core_engine.model.quantized_linear import precise
 
 # Of the differences' size relative to the spread of the logits. Rounding in another order stays far below
 # (0.06 in bfloat16, say); a model that mixes sequences up is far above.
@@ -34,7 +36,8 @@ def probe(model: Any, executor: TransformersExecutor) -> float:
     """
     name = type(model).__name__
     try:
-        deviation = _deviation(model, executor)
+        with precise(model):
+            deviation = _deviation(model, executor)
     except Exception as error:
         raise ProbeError(f"{name} can't be served: a mixed batch ends in {type(error).__name__}: {error}") from error
     tolerance = _TOLERANCES[model.dtype]

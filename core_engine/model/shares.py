@@ -15,6 +15,7 @@ from core_engine.model.executor import TransformersExecutor
 from core_engine.model.fused import operators_in
 from core_engine.model.kernels import AttentionKernel
 from core_engine.model.packed_linear import PackedLinear
+from core_engine.model.quantized_linear import QuantizedLinear
 
 _Answer = TypeVar("_Answer")
 _LINEAR, _ATTENTION, _OTHER = "linear", "attention", "other"
@@ -80,7 +81,7 @@ def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
     layers: dict[Any, str] = {
         module: name.rpartition(".")[2]
         for name, module in executor.model.named_modules()
-        if isinstance(module, (nn.Linear, PackedLinear))
+        if isinstance(module, (nn.Linear, PackedLinear, QuantizedLinear))
     }
     operators: list[Any] = operators_in(executor.model)
     kernels = [site.kernel for site in executor.sites]

@@ -8,14 +8,15 @@ import torch
 from torch import nn
 
 from core_engine.model.packed_linear import PackedLinear
+from core_engine.model.quantized_linear import QuantizedLinear
 
 
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all parameters, buffers and packed weights; what several modules share counts once."""
     plain = {tensor.untyped_storage().data_ptr(): tensor for tensor in chain(model.parameters(), model.buffers())}
-    packed = {id(module.packed_weight): module.packed_weight for module in _packed(model)}
+    packed = [module for module in model.modules() if isinstance(module, (PackedLinear, QuantizedLinear))]
     return sum(tensor.untyped_storage().nbytes() for tensor in plain.values()) + sum(
-        int(torch.ops.mkldnn._nbytes(weight)) for weight in packed.values()
+        module.packed_bytes for module in packed
     )
 
 
@@ -31,7 +32,3 @@ def release_file(model: nn.Module) -> None:
     for tensor in chain(model.parameters(), model.buffers()):
         if id(tensor) not in replaced:
             tensor.data = tensor.data.clone()
-
-
-def _packed(model: nn.Module) -> list[PackedLinear]:
-    return [module for module in model.modules() if isinstance(module, PackedLinear)]

@@ -33,6 +33,7 @@ def at_once(
         "workload": name,
         "model": measurement.info.model,
         "dtype": measurement.info.dtype,
+        "quantize": config.quantize,
         "requests": len(runs[0].outcomes),
         "runs": len(runs),
         "wall_seconds": spread(walls),

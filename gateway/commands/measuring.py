@@ -47,6 +47,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="Repeatable."),
         click.option("--threads", type=int, help="CPU threads of the model; default: one per core."),
+        click.option("--quantize", help="int8: linear layers with such weights."),
         click.option("--dtype", default="auto", show_default=True, help="Number format."),
         click.option("--model", default="smollm2", show_default=True, help="A directory, .gguf file, hub id or name."),
     ):

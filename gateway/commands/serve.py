@@ -54,6 +54,7 @@ def _profiles() -> str:
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=int, help="Port to listen on; 0 takes any free one [8000].")
 @click.option("--dtype", type=click.Choice(["auto", "float32", "bfloat16", "float16"]), help="Number format [auto].")
+@click.option("--quantize", type=click.Choice(["int8"]), help="Linear layers with such weights, on CPUs [not].")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Where the model runs [auto].")
 @click.option("--threads", type=int, help="CPU threads of the model; default: one per core.")
 @click.option("--executor", type=click.Choice(["transformers", "simulated"]), help="What executes [transformers].")

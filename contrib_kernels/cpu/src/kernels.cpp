@@ -3,6 +3,7 @@
 #include "best.h"
 #include "elementwise.h"
 #include "few_rows.h"
+#include "int8.h"
 
 extern "C" {
 
@@ -76,5 +77,54 @@ void jitney_few_rows(
     (void)states, (void)weight, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs, (void)is_bf16;
     (void)block_outputs, (void)padded_inputs;
 #endif
+}
+
+int jitney_has_few_rows_int8() {
+#if defined(__AVX512VNNI__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+void jitney_few_rows_int8(
+    const void* states, const float* factors, const void* packed, const float* scales, const int32_t* offsets,
+    const void* bias, void* out, int rows, int inputs, int outputs, int block_outputs, int padded_inputs,
+    int states_are_bf16, int out_is_bf16) {
+#if defined(__AVX512VNNI__)
+    const Int8Weight weight = {factors, packed, scales, offsets};
+    const Packing packing = {block_outputs, padded_inputs};
+    const Bf16 *x = static_cast<const Bf16*>(states), *b = static_cast<const Bf16*>(bias);
+    const float *floats = static_cast<const float*>(states), *float_bias = static_cast<const float*>(bias);
+    if (!states_are_bf16)
+        few_rows_int8(floats, weight, float_bias, static_cast<float*>(out), rows, inputs, outputs, packing);
+    else if (out_is_bf16)
+        few_rows_int8(x, weight, b, static_cast<Bf16*>(out), rows, inputs, outputs, packing);
+    else
+        few_rows_int8(x, weight, b, static_cast<float*>(out), rows, inputs, outputs, packing);
+#else
+    (void)states, (void)factors, (void)packed, (void)scales, (void)offsets, (void)bias, (void)out, (void)rows, (void)inputs;
+    (void)outputs, (void)block_outputs, (void)padded_inputs, (void)states_are_bf16, (void)out_is_bf16;
+#endif
+}
+
+void jitney_quantize_rows(
+    const void* states, const float* factors, uint8_t* bytes, float* scales, int64_t rows, int size, int is_bf16) {
+    if (is_bf16)
+        quantize_rows(static_cast<const Bf16*>(states), factors, bytes, scales, rows, size);
+    else
+        quantize_rows(static_cast<const float*>(states), factors, bytes, scales, rows, size);
+}
+
+void jitney_rescale_rows(
+    void* products, const float* scales, const void* bias, int64_t rows, int outputs, int is_bf16, int bias_is_bf16) {
+    const Bf16* b = static_cast<const Bf16*>(bias);
+    const float* float_bias = static_cast<const float*>(bias);
+    if (is_bf16)
+        rescale_rows(static_cast<Bf16*>(products), scales, b, rows, outputs);
+    else if (bias_is_bf16)
+        rescale_rows(static_cast<float*>(products), scales, b, rows, outputs);
+    else
+        rescale_rows(static_cast<float*>(products), scales, float_bias, rows, outputs);
 }
 }

@@ -1,0 +1,77 @@
+"""CpuInt8Rows: rows to and from eight bits in C++, and linear layers of int8 weights for one to eight rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from contrib_kernels.cpu.library import Library, is_bf16, serves
+from contrib_kernels.cpu.packing import find_packing
+from core_engine.model.int8_rows import ZERO_POINT
+
+
+class CpuInt8Rows:
+    """Int8Rows for float32 and bfloat16.
+
+    The product reads `inputs * outputs` bytes once for all rows, as oneDNN packed them; it is there with AVX-512 VNNI.
+    """
+
+    max_rows = 8
+
+    def __init__(self, library: Library) -> None:
+        self.name = f"{library.name}-{library.identity}"
+        self._library = library
+
+    def quantize(self, states: torch.Tensor, factors: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Int8Rows."""
+        states = states.contiguous()
+        size = states.shape[-1]
+        quantized = torch.empty(states.numel() // size, size, dtype=torch.uint8)
+        scales = torch.empty(quantized.shape[0], dtype=torch.float32)
+        self._library.quantize_rows(
+            *(states.data_ptr(), None if factors is None else factors.data_ptr()),
+            *(quantized.data_ptr(), scales.data_ptr(), *quantized.shape, is_bf16(states.dtype)),
+        )
+        return quantized, scales
+
+    def rescale(self, products: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """See Int8Rows."""
+        address, bias_is_bf16 = (None, 0) if bias is None else (bias.data_ptr(), is_bf16(bias.dtype))
+        self._library.rescale_rows(
+            *(products.data_ptr(), scales.data_ptr(), address, *products.shape),
+            *(is_bf16(products.dtype), bias_is_bf16),
+        )
+
+    def product(
+        self,
+        packed_weight: torch.Tensor,
+        weight: torch.Tensor,
+        weight_scales: torch.Tensor,
+        factors: torch.Tensor,
+        bias: torch.Tensor | None,
+        out_dtype: torch.dtype,
+    ) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """See Int8Rows."""
+        outputs, inputs = weight.shape
+        packing = find_packing(packed_weight, weight) if self._library.has_few_rows_int8 else None
+        if packing is None or not serves(out_dtype):
+            return None
+        offsets = weight.sum(-1, dtype=torch.int32).mul_(ZERO_POINT)
+        addresses = (
+            *(factors.data_ptr(), torch.ops.mkldnn.data_ptr(packed_weight), weight_scales.data_ptr()),
+            *(offsets.data_ptr(), None if bias is None else bias.data_ptr()),
+        )
+        out_is_bf16 = is_bf16(out_dtype)
+        few_rows = self._library.few_rows_int8
+
+        def multiply(states: torch.Tensor, offsets: torch.Tensor = offsets) -> torch.Tensor:  # which keeps it alive
+            states = states.contiguous()
+            out = states.new_empty(*states.shape[:-1], outputs, dtype=out_dtype)
+            few_rows(
+                *(states.data_ptr(), *addresses, out.data_ptr(), states.numel() // inputs, inputs, outputs),
+                *(*packing, is_bf16(states.dtype), out_is_bf16),
+            )
+            return out
+
+        return multiply
