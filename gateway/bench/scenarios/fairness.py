@@ -11,7 +11,7 @@ from gateway.bench.served import Served, served
 from gateway.bench.stream import Timeline
 
 _KEYS = {"bench-light": "light", "bench-heavy": "heavy"}
-_FACTOR, _SHARE_OF_CAPACITY, _SECONDS = 10, 0.8, 45.0
+_FACTOR, _SHARE_OF_CAPACITY, _SECONDS = 10, 0.8, 90.0
 _PROMPT, _OUTPUT = (32, 512), (16, 64)
 # Who arrives waits for the iteration that runs, whoever is first in rank: short ones let fairness show.
 _OPTIONS = ("--token-limit", "128", "--policy", MEMORY)
