@@ -42,8 +42,10 @@ async def open_database(path: Path, schema_statements: Sequence[str]) -> aiosqli
     run, all or nothing. Raises ConfigurationError where the file is damaged, of a newer version or out of reach.
 
     The connection commits every statement by itself, so that coroutines may share it; whoever needs several
-    statements in one transaction opens a connection of its own for that. What is committed survives `kill -9` of
-    this process; a power cut may take the last commits, but never leaves half of one (WAL, synchronous NORMAL).
+    statements in one transaction opens a connection of its own for that. Who shares it reads by `execute_fetchall`: a
+    query that one of them leaves open would keep all of them at what was committed when it began. What is committed
+    survives `kill -9` of this process; a power cut may take the last commits, but never leaves half of one (WAL,
+    synchronous NORMAL).
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite itself would leave it readable to others

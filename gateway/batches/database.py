@@ -79,13 +79,13 @@ class BatchDatabase:
 
     async def rows(self, statement: str, *values: Any) -> list[sqlite3.Row]:
         """The rows that a query gives."""
-        async with self._reading.execute(statement, values) as cursor:
-            return list(await cursor.fetchall())
+        # In one step of the connection's thread. A query left open between two would keep the connection at what was
+        # committed when it began, and so hide later commits from whoever else reads.
+        return list(await self._reading.execute_fetchall(statement, values))
 
     async def row(self, statement: str, *values: Any) -> sqlite3.Row | None:
         """The first of them, if there is any."""
-        async with self._reading.execute(statement, values) as cursor:
-            return await cursor.fetchone()
+        return next(iter(await self.rows(statement, *values)), None)
 
     async def used_bytes(self) -> int:
         """Disk space of everything that is kept, results of unfinished batches included."""
@@ -132,5 +132,4 @@ class Transaction:
 
     async def row(self, statement: str, *values: Any) -> sqlite3.Row | None:
         """The first row that a query gives."""
-        async with self._connection.execute(statement, values) as cursor:
-            return await cursor.fetchone()
+        return next(iter(await self._connection.execute_fetchall(statement, values)), None)

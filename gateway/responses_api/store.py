@@ -94,12 +94,11 @@ class ResponseStore:
 
     async def find(self, owner: str, response_id: str) -> Kept | None:
         """The response, unless there is none of this id or its time is over."""
-        async with self._database.execute(
+        rows = await self._database.execute_fetchall(
             "SELECT response, items FROM responses WHERE id = ? AND owner = ? AND created_at > ?",
             (response_id, owner, self._oldest),
-        ) as cursor:
-            row = await cursor.fetchone()
-        return None if row is None else Kept(*row)
+        )
+        return next((Kept(*row) for row in rows), None)
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Whether there was such a response."""
@@ -114,8 +113,7 @@ class ResponseStore:
 
     async def fail_running(self) -> None:
         """Say of responses that an earlier process left running that they failed."""
-        async with self._database.execute("SELECT id, response FROM responses WHERE running") as cursor:
-            rows = await cursor.fetchall()
+        rows = await self._database.execute_fetchall("SELECT id, response FROM responses WHERE running")
         for response_id, encoded in rows:
             response = msgspec.json.decode(encoded, type=Response)
             response.status = "failed"
@@ -137,10 +135,10 @@ class ResponseStore:
             )
 
     async def _is_too_much(self) -> bool:
-        async with self._database.execute("SELECT total(responses), total(bytes) FROM totals") as cursor:
-            row = await cursor.fetchone()
-        assert row is not None
-        return bool(row[0] > self._bounds.max_responses or row[1] > self._bounds.max_bytes)
+        ((num_responses, num_bytes),) = await self._database.execute_fetchall(
+            "SELECT total(responses), total(bytes) FROM totals"
+        )
+        return bool(num_responses > self._bounds.max_responses or num_bytes > self._bounds.max_bytes)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.protocol.responses import InputItem, Response
 from gateway.responses_api.store import Bounds, ResponseStore, open_store
+from tests.support.interleaving import begun
 
 DAY_SECONDS = 86400.0
 
@@ -46,6 +47,18 @@ async def test_responses_survive_the_process(tmp_path: Path) -> None:
         assert found is not None
         assert msgspec.json.decode(found.response)["instructions"] == "kept"
         assert msgspec.json.decode(found.items) == [{"type": "message"}]
+
+
+async def test_a_response_is_kept_while_another_is_looked_for(tmp_path: Path) -> None:
+    """Two servers share what they keep: neither is held to what was there when someone began to read."""
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        assert await store.keep("a", response("first"), [])
+        looking = store.find("a", "first")
+        await begun(looking)
+        assert await other.keep("a", response("second"), [])
+        assert await kept(store, "a", ["first", "second"]) == ["first", "second"]
+        assert await store.keep("a", response("third"), [])
+        looking.close()
 
 
 async def test_what_ran_when_the_process_died_has_failed(tmp_path: Path) -> None:
