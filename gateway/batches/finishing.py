@@ -25,22 +25,21 @@ _UNRUN = {
 async def finish(unfinished: Unfinished, database: BatchDatabase, files: FileStore, store: BatchStore) -> Status:
     """Write output and error file and end the batch, all at once; can be begun anew where the process ends in between.
 
-    A batch whose lines all have a result is completed, unless it was cancelled; another is cancelled or expired.
+    A batch whose lines all have a result is completed, unless it was cancelled; another is cancelled or expired: with
+    lines left, nothing but the end of its window makes a batch `finalizing`.
     """
     owner, lifetime_seconds = unfinished.caller.tenant, unfinished.output_lifetime_seconds
     batch = await store.get(unfinished.batch.id, owner)
-    ending: Status = "cancelled" if batch.status == "cancelling" else "expired"
-    is_complete = True
+    ending: Status = "expired" if batch.request_counts.num_left else "completed"
+    if batch.status == "cancelling":
+        ending = "cancelled"
     async with contextlib.AsyncExitStack() as stack:
         output = await stack.enter_async_context(_Draft(files.new_path()))
         errors = await stack.enter_async_context(_Draft(files.new_path()))
         async for results in store.results(batch.id):
-            is_complete = is_complete and all(entry is not None for _, entry, _ in results)
             entries = [(entry or unrun(line, *_UNRUN[ending]), succeeded) for line, entry, succeeded in results]
             await output.write([entry for entry, succeeded in entries if succeeded])
             await errors.write([entry for entry, succeeded in entries if not succeeded])
-        if is_complete and ending == "expired":
-            ending = "completed"
         made: dict[str, FileObject] = {}
         for field, draft in (("output", output), ("error", errors)):
             if draft.num_bytes:

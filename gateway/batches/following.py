@@ -23,6 +23,7 @@ logger = logging.getLogger("jitney.batches")
 
 MAX_UNRECORDED = 256
 FULL_POLL_SECONDS = 5.0
+CLOCK_POLL_SECONDS = 60.0  # timers stand still while the machine sleeps, and the clock may be set
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,20 @@ class Follower:
         self._unfinished = unfinished
 
     async def follow(self) -> None:
-        """Take the batch to its end; raises OSError or sqlite3.Error, also in groups, where the disk fails."""
+        """Take the batch to its end.
+
+        Raises OSError or sqlite3.Error, also in groups, where the disk fails, and RuntimeError where lines came to an
+        end without a result.
+        """
         batch = await self._shop.store.get(self._id, self._owner)
         if batch.status == "validating":
             batch = await self._check(batch)
         if batch.status == "in_progress":
-            self.model, counts = batch.model, batch.request_counts
-            self.num_lines_left = counts.total - counts.completed - counts.failed
+            self.model, self.num_lines_left = batch.model, batch.request_counts.num_left
             await self._until_ended(batch)
-            batch = await self._shop.store.advance(self._id, "in_progress", "finalizing")
+            batch = await self._shop.store.finalize(self._id)
+            if batch.status == "in_progress":
+                raise RuntimeError(f"{batch.request_counts.num_left} lines came to an end without a result")
         status = batch.status
         if status not in FINAL:
             shop = self._shop
@@ -77,7 +83,7 @@ class Follower:
                 message = f"The model '{model[:100]}' does not exist here."
                 raise InvalidInput([BatchError("model_not_found", message, lines[0].number, "body.model")])
         except InvalidInput as invalid:
-            return await shop.store.advance(self._id, "validating", "failed", errors=invalid.errors)
+            return await shop.store.fail(self._id, invalid.errors)
         return await shop.store.begin(self._id, model, lines)
 
     async def _until_ended(self, batch: BatchObject) -> None:
@@ -85,8 +91,10 @@ class Follower:
         working = asyncio.ensure_future(self._run_lines(batch))
         cancelled = asyncio.ensure_future(self.cancelled.wait())
         try:
-            seconds_left = max(0.0, batch.expires_at - time.time())
-            await asyncio.wait({working, cancelled}, timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED)
+            ends = {working, cancelled}
+            while (seconds_left := batch.expires_at - time.time()) > 0 and not any(end.done() for end in ends):
+                timeout = min(seconds_left, CLOCK_POLL_SECONDS)
+                await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
         finally:

@@ -18,6 +18,7 @@ from gateway.batches.database import BatchDatabase, Transaction
 from gateway.errors import ApiError, invalid
 from gateway.protocol.batches import (
     FINAL,
+    BatchErrors,
     BatchObject,
     BatchRequest,
     BatchUsage,
@@ -160,13 +161,22 @@ class BatchStore:
                 transaction, batch, "in_progress", model=model, request_counts=RequestCounts(total=len(rows))
             )
 
-    async def advance(self, batch_id: str, before: Status, status: Status, **changes: Any) -> BatchObject:
-        """Go on from one status to another, unless the batch was cancelled meanwhile."""
+    async def fail(self, batch_id: str, errors: BatchErrors) -> BatchObject:
+        """Refuse an input file, unless the batch was cancelled meanwhile."""
         async with self._database.transaction() as transaction:
             batch = await self.read(transaction, batch_id)
-            if batch.status != before:
+            if batch.status != "validating":
                 return batch
-            return await self.change(transaction, batch, status, **changes)
+            return await self.change(transaction, batch, "failed", errors=errors)
+
+    async def finalize(self, batch_id: str) -> BatchObject:
+        """Go on to the end where all lines have results or the window has passed; else leave the batch as it is."""
+        async with self._database.transaction() as transaction:
+            batch = await self.read(transaction, batch_id)
+            is_over = not batch.request_counts.num_left or time.time() >= batch.expires_at
+            if batch.status != "in_progress" or not is_over:
+                return batch
+            return await self.change(transaction, batch, "finalizing")
 
     async def record(self, batch_id: str, results: list[Result]) -> None:
         """Commit results and what they count; a line that has one already keeps it."""

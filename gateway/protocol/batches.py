@@ -50,6 +50,11 @@ class RequestCounts(msgspec.Struct, frozen=True):
     completed: int = 0
     failed: int = 0
 
+    @property
+    def num_left(self) -> int:
+        """Lines without a result."""
+        return self.total - self.completed - self.failed
+
 
 class BatchInputDetails(msgspec.Struct, frozen=True):
     """Of the input tokens."""

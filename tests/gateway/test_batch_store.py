@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from core_engine import Caller
 from gateway.batches.database import BatchDatabase
 from gateway.batches.files import FileStore
-from gateway.batches.store import BatchStore, Line
+from gateway.batches.store import BatchStore, Line, Result
 from gateway.protocol.batches import BatchObject, BatchRequest
 from gateway.settings import GatewaySettings
 from tests.support.interleaving import begun
@@ -44,3 +45,23 @@ async def test_a_read_misses_nothing_while_another_is_on_its_way(database: Batch
     await store.begin(batch.id, "tiny", LINES)
     assert [line async for line in store.lines_without_result(batch.id)] == LINES
     asking.close()
+
+
+async def test_a_batch_with_lines_left_goes_on_to_its_end_when_its_window_has_passed_and_not_before(
+    database: BatchDatabase, batch: BatchObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BatchStore(database)
+    await store.begin(batch.id, "tiny", LINES)
+    await store.record(batch.id, [Result(number=1, succeeded=True, entry=b"")])
+    assert (await store.finalize(batch.id)).status == "in_progress"
+    monkeypatch.setattr(time, "time", lambda: batch.expires_at - 1)
+    assert (await store.finalize(batch.id)).status == "in_progress"
+    monkeypatch.setattr(time, "time", lambda: batch.expires_at)
+    assert (await store.finalize(batch.id)).status == "finalizing"
+
+
+async def test_a_batch_without_lines_left_goes_on_to_its_end(database: BatchDatabase, batch: BatchObject) -> None:
+    store = BatchStore(database)
+    await store.begin(batch.id, "tiny", LINES)
+    await store.record(batch.id, [Result(number=line.number, succeeded=line.number == 1, entry=b"") for line in LINES])
+    assert (await store.finalize(batch.id)).status == "finalizing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from openai.types import BatchRequestCounts as RequestCounts
 
 from core_engine import EngineDied, KeyConfig, Overloaded, Request
 from core_engine.text import TextModel
-from gateway.batches import attempt, store
+from gateway.batches import attempt, service, store
 from tests.gateway.batching import create, ended, jsonl, line, read, sdk
 from tests.gateway.fake_engine import MODEL
 from tests.gateway.raw import eventually
@@ -158,6 +159,22 @@ def test_an_engine_that_dies_is_never_the_fault_of_a_line(server: RunningGateway
     batch = ended(client, create(client, jsonl(line(1))))
     assert len(server.engine.submitted) == 2
     assert read(client, batch.output_file_id)[0]["response"]["body"]["choices"][0]["text"] == "Hi."
+
+
+def test_a_line_that_ends_without_a_result_runs_again(server: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever went wrong with it, its batch has time left, and so it isn't over."""
+    monkeypatch.setattr(service, "_FIRST_RETRY_SECONDS", 0.01)
+    client = sdk(server)
+    faults = iter((asyncio.CancelledError(),))
+
+    def fail_once(_: Request) -> None:
+        for fault in faults:
+            raise fault
+
+    server.engine.before_submission = fail_once
+    batch = ended(client, create(client, jsonl(line(1))))
+    assert batch.status == "completed"
+    assert batch.request_counts == RequestCounts(total=1, completed=1, failed=0)
 
 
 def test_a_line_that_kills_the_engine_is_given_up_alone(server: RunningGateway) -> None:

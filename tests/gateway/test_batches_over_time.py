@@ -1,4 +1,4 @@
-"""Batches and files of yesterday, which a server finds when it starts."""
+"""Batches and files whose time passes, in a server that runs or before it starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 
 import openai
 import pytest
+from openai.types import Batch
+from openai.types import BatchRequestCounts as RequestCounts
 
 from core_engine.text import TextModel
+from gateway.batches import following
 from tests.gateway.batching import create, ended, jsonl, line, num_completed, read, sdk
 from tests.gateway.raw import eventually
-from tests.gateway.running import running_gateway
+from tests.gateway.running import RunningGateway, running_gateway
 
 
 @pytest.fixture
@@ -27,26 +30,49 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_clock
 
 
-def test_a_batch_whose_time_is_over_keeps_what_it_has(
+def create_held(server: RunningGateway, client: openai.OpenAI) -> Batch:
+    """A batch of three lines: the first and the last have ended, the second runs and won't end."""
+    held = server.text_model.encode("hold", add_special_tokens=False)
+    hold, answer = server.saying("Hi.", hold_after=1), server.saying("Hi.")
+    server.engine.before_submission = lambda request: setattr(
+        server.engine, "script", hold if request.prompt_token_ids == held else answer
+    )
+    batch = create(client, jsonl(line(1), line(2, prompt="hold"), line(3)))
+    assert eventually(lambda: num_completed(client, batch) == 2 and len(server.engine.running) == 1)
+    return batch
+
+
+def check_expired(client: openai.OpenAI, batch: Batch) -> None:
+    """A batch that was held is over, and keeps what it had."""
+    batch = ended(client, batch)
+    assert (batch.status, batch.expired_at is None) == ("expired", False)
+    assert batch.request_counts == RequestCounts(total=3, completed=2, failed=0)
+    assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
+    (error,) = read(client, batch.error_file_id)
+    assert (error["custom_id"], error["error"]["code"]) == ("line-2", "batch_expired")
+
+
+def test_a_batch_that_expires_while_a_line_runs_keeps_what_it_has(
+    text_model: TextModel, tmp_path: Path, set_clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CLOCK_POLL_SECONDS", 0.01)
+    with running_gateway(text_model, data_dir=str(tmp_path)) as server, sdk(server) as client:
+        batch = create_held(server, client)
+        (held,) = server.engine.running
+        set_clock(batch.expires_at)
+        check_expired(client, batch)
+        assert (server.engine.cancelled, server.engine.running) == ([held], set())
+
+
+def test_a_batch_that_expires_while_no_server_runs_keeps_what_it_has(
     text_model: TextModel, tmp_path: Path, set_clock: Callable[[float], None]
 ) -> None:
     with running_gateway(text_model, data_dir=str(tmp_path)) as server, sdk(server) as client:
-        kept = server.text_model.encode("hold", add_special_tokens=False)
-        hold, answer = server.saying("Hi.", hold_after=1), server.saying("Hi.")
-        server.engine.before_submission = lambda request: setattr(
-            server.engine, "script", hold if request.prompt_token_ids == kept else answer
-        )
-        batch = create(client, jsonl(line(1), line(2, prompt="hold"), line(3)))
-        assert eventually(lambda: num_completed(client, batch) == 2)
-    set_clock(batch.expires_at + 1)
+        batch = create_held(server, client)
+    set_clock(batch.expires_at)
     with running_gateway(text_model, data_dir=str(tmp_path)) as server, sdk(server) as client:
-        server.engine.script = server.saying("Hi.", hold_after=1)
-        batch = ended(client, batch)
-        assert (batch.status, batch.expired_at is None) == ("expired", False)
-        assert [result["custom_id"] for result in read(client, batch.output_file_id)] == ["line-1", "line-3"]
-        (error,) = read(client, batch.error_file_id)
-        assert (error["custom_id"], error["error"]["code"]) == ("line-2", "batch_expired")
-        assert not server.engine.running
+        check_expired(client, batch)
+        assert not server.engine.submitted
 
 
 def test_what_is_old_is_removed(text_model: TextModel, tmp_path: Path, set_clock: Callable[[float], None]) -> None:
