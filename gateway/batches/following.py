@@ -16,7 +16,7 @@ from gateway.batches.files import FileStore
 from gateway.batches.finishing import finish
 from gateway.batches.seats import Seats
 from gateway.batches.store import BatchStore, Line, Result, Unfinished
-from gateway.protocol.batches import FINAL, BatchError, BatchObject
+from gateway.protocol.batches import FINAL, BatchError, BatchObject, Status
 from gateway.settings import GatewaySettings
 
 logger = logging.getLogger("jitney.batches")
@@ -67,7 +67,7 @@ class Follower:
             batch = await self._shop.store.finalize(self._id)
             if batch.status == "in_progress":
                 raise RuntimeError(f"{batch.request_counts.num_left} lines came to an end without a result")
-        status = batch.status
+        status: Status = batch.status
         if status not in FINAL:
             shop = self._shop
             status = await finish(self._unfinished, shop.database, shop.files, shop.store)

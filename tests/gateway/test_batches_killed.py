@@ -14,7 +14,7 @@ import pytest
 from openai.types import Batch
 
 from tests.support.plain_http import openai_client
-from tests.support.server import ServerProcess, eventually
+from tests.support.server import PATIENCE_SECONDS, ServerProcess, eventually
 from tests.support.tiny_model import write_tiny_model
 
 NUM_LINES = 500
@@ -99,7 +99,9 @@ def test_an_engine_killed_while_lines_run_loses_and_repeats_nothing(tmp_path: Pa
         batch = create(client)
         for share in (0.2, 0.5):
             assert eventually(lambda: num_done(client, batch) > share * NUM_LINES)  # noqa: B023
-            server.engine().kill()
+            engine = server.engine()
+            engine.kill()
+            engine.wait(PATIENCE_SECONDS)
         check_results(client, batch)
 
 

@@ -69,8 +69,10 @@ class ServerProcess:
         return httpx.Client(base_url=self.url, headers=headers, **options)
 
     def engine(self) -> psutil.Process:
-        """The engine process."""
-        (engine,) = psutil.Process(self.process.pid).children()
+        """The engine process, once there is one."""
+        server = psutil.Process(self.process.pid)
+        assert eventually(lambda: bool(server.children())), self.log
+        (engine,) = server.children()
         return engine
 
     def stop(self) -> int:
