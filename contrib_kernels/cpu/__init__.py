@@ -16,7 +16,7 @@ _log = logging.getLogger("jitney.kernels")
 
 
 def register_kernels(registry: KernelRegistry) -> None:
-    """Offer attention, fused operators, the best tokens and the product of few rows; without a compiler nothing."""
+    """Offer kernels for all that the registry has a place for; without a compiler nothing."""
     if registry.device_type != "cpu":
         return
     from contrib_kernels.cpu.attention import CpuAttention
@@ -26,6 +26,7 @@ def register_kernels(registry: KernelRegistry) -> None:
     from contrib_kernels.cpu.library import Library
     from contrib_kernels.cpu.operators import CpuOperators
     from contrib_kernels.cpu.rows import FewRows
+    from contrib_kernels.cpu.stack import CpuLayerStack
 
     try:
         library = Library(build())
@@ -38,3 +39,4 @@ def register_kernels(registry: KernelRegistry) -> None:
     registry.register_int8_rows(CpuInt8Rows(library))
     if library.has_few_rows:
         registry.register_row_product(FewRows(library))
+        registry.register_layer_stack(CpuLayerStack(library))

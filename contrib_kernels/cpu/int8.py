@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from contrib_kernels.cpu.library import Library, is_bf16, serves
+from contrib_kernels.cpu.library import Library, LinearLayer, is_bf16, serves
 from contrib_kernels.cpu.packing import find_packing
 from core_engine.model.int8_rows import ZERO_POINT
 
@@ -51,27 +49,55 @@ class CpuInt8Rows:
         factors: torch.Tensor,
         bias: torch.Tensor | None,
         out_dtype: torch.dtype,
-    ) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    ) -> Int8Linear | None:
         """See Int8Rows."""
         outputs, inputs = weight.shape
         packing = find_packing(packed_weight, weight) if self._library.has_few_rows_int8 else None
         if packing is None or not serves(out_dtype):
             return None
         offsets = weight.sum(-1, dtype=torch.int32).mul_(ZERO_POINT)
-        addresses = (
-            *(factors.data_ptr(), torch.ops.mkldnn.data_ptr(packed_weight), weight_scales.data_ptr()),
-            *(offsets.data_ptr(), None if bias is None else bias.data_ptr()),
+        return Int8Linear(
+            self._library,
+            LinearLayer(
+                factors=factors.data_ptr(),
+                weight=torch.ops.mkldnn.data_ptr(packed_weight),
+                scales=weight_scales.data_ptr(),
+                offsets=offsets.data_ptr(),
+                bias=None if bias is None else bias.data_ptr(),
+                inputs=inputs,
+                outputs=outputs,
+                block_outputs=packing.block_outputs,
+                padded_inputs=packing.padded_inputs,
+            ),
+            offsets,
+            out_dtype,
         )
-        out_is_bf16 = is_bf16(out_dtype)
-        few_rows = self._library.few_rows_int8
 
-        def multiply(states: torch.Tensor, offsets: torch.Tensor = offsets) -> torch.Tensor:  # which keeps it alive
-            states = states.contiguous()
-            out = states.new_empty(*states.shape[:-1], outputs, dtype=out_dtype)
-            few_rows(
-                *(states.data_ptr(), *addresses, out.data_ptr(), states.numel() // inputs, inputs, outputs),
-                *(*packing, is_bf16(states.dtype), out_is_bf16),
-            )
-            return out
 
-        return multiply
+class Int8Linear:
+    """A linear layer of int8 weights that lie where `parameters` says; keeps `offsets`, which nobody else does."""
+
+    def __init__(
+        self, library: Library, parameters: LinearLayer, offsets: torch.Tensor, out_dtype: torch.dtype
+    ) -> None:
+        self.parameters = parameters
+        self.out_dtype = out_dtype
+        self._few_rows = library.few_rows_int8
+        self._offsets = offsets
+        self._addresses = (
+            *(parameters.factors, parameters.weight, parameters.scales),
+            *(parameters.offsets, parameters.bias),
+        )
+        self._inputs, self._outputs = parameters.inputs, parameters.outputs
+        self._sizes = (parameters.inputs, parameters.outputs, parameters.block_outputs, parameters.padded_inputs)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """`[.., outputs]` of states `[.., inputs]`."""
+        states = states.contiguous()
+        out = states.new_empty(*states.shape[:-1], self._outputs, dtype=self.out_dtype)
+        rows = states.numel() // self._inputs
+        self._few_rows(
+            *(states.data_ptr(), *self._addresses, out.data_ptr(), rows, *self._sizes),
+            *(is_bf16(states.dtype), is_bf16(self.out_dtype)),
+        )
+        return out

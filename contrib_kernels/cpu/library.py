@@ -1,4 +1,4 @@
-"""The built library as seen from Python: its functions, and the structures that two of them take."""
+"""The built library as seen from Python: its functions, and the structures that some of them take."""
 
 from __future__ import annotations
 
@@ -60,6 +60,45 @@ class RotateCall(ctypes.Structure):
     ]
 
 
+class LinearLayer(ctypes.Structure):
+    """As in `src/stack.h`."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("factors", "weight", "scales", "offsets", "bias")),
+        *((name, c_int32) for name in ("inputs", "outputs", "block_outputs", "padded_inputs")),
+    ]
+
+
+class StackedLayer(ctypes.Structure):
+    """As in `src/stack.h`."""
+
+    _fields_ = [
+        *((name, LinearLayer) for name in ("joint", "output", "gate_up", "down")),
+        ("before_attention", c_void_p),
+        ("before_mlp", c_void_p),
+        ("attention_epsilon", c_float),
+        ("mlp_epsilon", c_float),
+        ("activation", c_int32),
+        ("plan", c_int32),
+        ("heads", RotateCall),
+    ]
+
+
+class StackCall(ctypes.Structure):
+    """As in `src/stack.h`."""
+
+    _fields_ = [
+        ("layers", POINTER(StackedLayer)),
+        ("plans", POINTER(POINTER(AttentionCall))),
+        *((name, c_void_p) for name in ("states", "out", "residual", "normed", "answer", "wide", "narrow")),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("angle_stride", c_int64),
+        ("slots", c_void_p),
+        *((name, c_int32) for name in ("num_layers", "num_rows", "num_tokens", "width", "rotary_size")),
+    ]
+
+
 class Library:
     """Functions of a built library, with the types of their arguments. Raises OSError where it can't be loaded."""
 
@@ -80,6 +119,7 @@ class Library:
         self.gate = _typed(functions.jitney_gate, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
         self.best_tokens = _typed(functions.jitney_best_tokens, *(c_void_p, c_int64, c_void_p, c_int64, c_int, c_int))
         self.few_rows = _typed(functions.jitney_few_rows, *(c_void_p,) * 4, *(c_int,) * 6)
+        self.run_stack = _typed(functions.jitney_run_stack, POINTER(StackCall))
         self.has_few_rows = bool(functions.jitney_has_few_rows())
         self.few_rows_int8 = _typed(functions.jitney_few_rows_int8, *(c_void_p,) * 7, *(c_int,) * 7)
         self.has_few_rows_int8 = bool(functions.jitney_has_few_rows_int8())

@@ -10,7 +10,7 @@ from contrib_kernels.cpu.library import Library, RotateCall, is_bf16, serves
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads
 
-_MAX_SIZE = 1024  # elements of a head: what `rotate_head` leaves room for
+MAX_SIZE = 1024  # elements of a head: what `rotate_head` leaves room for
 
 
 class CpuOperators:
@@ -74,9 +74,9 @@ class CpuOperators:
 
         Raises ValueError for a head that there is no room for.
         """
-        if not cosines.shape[1] <= heads.size <= _MAX_SIZE:
+        if not cosines.shape[1] <= heads.size <= MAX_SIZE:
             raise ValueError(
-                f"{cosines.shape[1]} rotated elements of heads of {heads.size}, where there is room for {_MAX_SIZE}"
+                f"{cosines.shape[1]} rotated elements of heads of {heads.size}, where there is room for {MAX_SIZE}"
             )
         call = RotateCall(
             joint.data_ptr(),

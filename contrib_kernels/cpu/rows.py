@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from contrib_kernels.cpu.library import Library, is_bf16, serves
+from contrib_kernels.cpu.library import Library, LinearLayer, is_bf16, serves
 from contrib_kernels.cpu.packing import find_packing
 
 
@@ -29,7 +27,7 @@ class FewRows:
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         out_dtype: torch.dtype,
-    ) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    ) -> FewRowsLinear | None:
         """The layer as a function of contiguous bfloat16 states `[.., inputs]`; None for a weight packed otherwise."""
         outputs, inputs = weight.shape
         if inputs % 2 or not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
@@ -37,15 +35,38 @@ class FewRows:
         packing = find_packing(packed_weight, weight)
         if packing is None:
             return None
-        address = torch.ops.mkldnn.data_ptr(packed_weight)
-        offset = None if bias is None else bias.data_ptr()
-        sizes = (inputs, outputs, *packing, is_bf16(out_dtype))
-        few_rows = self._library.few_rows
+        return FewRowsLinear(
+            self._library,
+            LinearLayer(
+                weight=torch.ops.mkldnn.data_ptr(packed_weight),
+                bias=None if bias is None else bias.data_ptr(),
+                inputs=inputs,
+                outputs=outputs,
+                block_outputs=packing.block_outputs,
+                padded_inputs=packing.padded_inputs,
+            ),
+            out_dtype,
+        )
 
-        def multiply(states: torch.Tensor) -> torch.Tensor:
-            states = states.contiguous()
-            out = states.new_empty(*states.shape[:-1], outputs, dtype=out_dtype)
-            few_rows(states.data_ptr(), address, offset, out.data_ptr(), states.numel() // inputs, *sizes)
-            return out
 
-        return multiply
+class FewRowsLinear:
+    """A linear layer of bfloat16 weights that lie where `parameters` says."""
+
+    def __init__(self, library: Library, parameters: LinearLayer, out_dtype: torch.dtype) -> None:
+        self.parameters = parameters
+        self.out_dtype = out_dtype
+        self._few_rows = library.few_rows
+        self._addresses = (parameters.weight, parameters.bias)
+        self._inputs, self._outputs = parameters.inputs, parameters.outputs
+        self._sizes = (
+            *(parameters.inputs, parameters.outputs, parameters.block_outputs, parameters.padded_inputs),
+            is_bf16(out_dtype),
+        )
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """`[.., outputs]` of bfloat16 states `[.., inputs]`."""
+        states = states.contiguous()
+        out = states.new_empty(*states.shape[:-1], self._outputs, dtype=self.out_dtype)
+        rows = states.numel() // self._inputs
+        self._few_rows(states.data_ptr(), *self._addresses, out.data_ptr(), rows, *self._sizes)
+        return out

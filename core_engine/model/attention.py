@@ -42,16 +42,17 @@ class ForwardPass:
 
     def __init__(self, layout: BatchLayout, sites: list[AttentionSite]) -> None:
         self.layout = layout
-        self._sites = sites
+        self.sites = sites
         self._next_site = 0
         self._plans: dict[tuple[int, AttentionShape], Any] = {}
         self._found: dict[tuple[int, int], tuple[Any, AttentionShape]] = {}
         self._angles: dict[int, tuple[Angles, Angles]] = {}
         self._handed_on: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._finished: torch.Tensor | None = None
 
     def site_of(self, module: torch.nn.Module) -> AttentionSite:
         """The site of this call, which must come in the order that was seen at load."""
-        site = self._sites[self._next_site] if self._next_site < len(self._sites) else None
+        site = self.sites[self._next_site] if self._next_site < len(self.sites) else None
         if site is None or site.module is not module:
             raise RuntimeError(f"{type(module).__name__} attends out of the order that was seen at load")
         self._next_site += 1
@@ -91,6 +92,18 @@ class ForwardPass:
             raise RuntimeError("a layer's answer was changed on its way to the next, which would have added it up")
         self._handed_on = None
         return residual
+
+    def finish(self, answer: torch.Tensor) -> None:
+        """Tell the layers that follow that all of them have run, and gave `answer`."""
+        self._finished = answer
+
+    def is_finished(self, states: torch.Tensor) -> bool:
+        """Whether a layer that is given `states` has run, these being what the last layer answered."""
+        if self._finished is None:
+            return False
+        if states is not self._finished:
+            raise RuntimeError("a layer's answer was changed on its way to the next, which has run already")
+        return True
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:

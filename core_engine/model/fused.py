@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from core_engine.model.attention import ForwardPass, attend_joint, current_pass
+from core_engine.model.attention import Angles, ForwardPass, attend_joint, current_pass
 from core_engine.model.operators import ACTIVATIONS, JointHeads, Operators
 
 _JOINT = "joint_proj"
@@ -34,12 +36,12 @@ class FusedGatedMLP(nn.Module):
         super().__init__()
         self.joint = joint
         self.down = mlp.down_proj
-        self._activation = activation
+        self.activation = activation
         self.operators = operators
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As the MLP."""
-        return self.down(self.operators.gate(self.joint(states), self._activation))
+        return self.down(self.operators.gate(self.joint(states), self.activation))
 
 
 class FusedAttention(nn.Module):
@@ -52,9 +54,14 @@ class FusedAttention(nn.Module):
     def __init__(self, attention: Any, heads: JointHeads, operators: Operators) -> None:
         super().__init__()
         self.original = attention
-        self._heads = heads
+        self.heads = heads
         self.operators = operators
         self._joint_name = "qkv_proj" if hasattr(attention, "qkv_proj") else _JOINT
+
+    @property
+    def joint(self) -> Any:
+        """The projection to queries, keys and values."""
+        return getattr(self.original, self._joint_name)
 
     def forward(
         self,
@@ -74,8 +81,8 @@ class FusedAttention(nn.Module):
                 **kwargs,
             )
         assert position_embeddings is not None
-        joint = getattr(original, self._joint_name)(hidden_states)
-        mixed = attend_joint(original, joint, self._heads, position_embeddings, self.operators, forward_pass)
+        joint = self.joint(hidden_states)
+        mixed = attend_joint(original, joint, self.heads, position_embeddings, self.operators, forward_pass)
         return original.o_proj(mixed), None
 
 
@@ -98,12 +105,18 @@ class LayerNorms(NamedTuple):
         return cls(layer.input_layernorm, None, layer.post_attention_layernorm, None)
 
 
+# Runs all layers of a pass and returns what the last one answers; None for a pass that it isn't for.
+Stack = Callable[[torch.Tensor, Angles, ForwardPass], torch.Tensor | None]
+
+
 class FusedLayer(nn.Module):
     """A layer that adds the answer of attention, and then that of the MLP, to what it was given.
 
     Additions go with the norms that follow them in one pass, also that of the MLP's answer, which is left to the
     next layer where `hands_on`. What the layers add up stays in float32 all the way: rounded to bfloat16 after every
     addition, as transformers does, it is what costs a model most of its precision. `factor` scales the answers.
+
+    The first layer may have a `stack`: where that runs all layers in one call, the others have nothing left to do.
     """
 
     def __init__(self, layer: Any, norms: LayerNorms, factor: float, operators: Operators) -> None:
@@ -112,15 +125,23 @@ class FusedLayer(nn.Module):
         self.mlp = layer.mlp if hasattr(layer, "mlp") else layer.block_sparse_moe
         self.norms = nn.ModuleList([norm for norm in norms if norm is not None])
         self.hands_on = False
-        self._norms = norms
-        self._factor = factor
+        self.stack: Stack | None = None
+        self.placed_norms = norms
+        self.factor = factor
         self.operators = operators
 
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """As the layer; to the next layer, where it hands on, the MLP's answer alone."""
-        norms = self._norms
+        norms = self.placed_norms
         found = kwargs.get("forward_pass") or current_pass()
         forward_pass = found if isinstance(found, ForwardPass) else None  # the pass that a trace hands down is none
+        if forward_pass and forward_pass.is_finished(hidden_states):
+            return hidden_states
+        if forward_pass and self.stack is not None:
+            answer = self.stack(hidden_states, kwargs["position_embeddings"], forward_pass)
+            if answer is not None:
+                forward_pass.finish(answer)
+                return answer
         residual = forward_pass.take_residual(hidden_states) if forward_pass else None
         if residual is not None:
             states = self._add(hidden_states, residual, norms.before_attention)
@@ -138,7 +159,7 @@ class FusedLayer(nn.Module):
     def _scale(self, answer: torch.Tensor, norm: FusedNorm | None) -> torch.Tensor:
         if norm is not None:
             answer = norm(answer)
-        return answer if self._factor == 1.0 else answer * self._factor
+        return answer if self.factor == 1.0 else answer * self.factor
 
     def _add(self, answer: torch.Tensor, residual: torch.Tensor, norm: FusedNorm | None) -> torch.Tensor:
         """Add to the residual in place; its norm, or itself in the model's format."""
@@ -203,6 +224,19 @@ def operators_in(model: nn.Module) -> list[Operators]:
     """The operators that fused modules of a model use."""
     found = {id(module.operators): module.operators for module in model.modules() if isinstance(module, _USERS)}
     return list(found.values())
+
+
+@contextmanager
+def layer_by_layer(model: nn.Module) -> Iterator[None]:
+    """Let every layer run by itself meanwhile, for whoever wants to look at each."""
+    stacks = {module: module.stack for module in model.modules() if isinstance(module, FusedLayer)}
+    for layer in stacks:
+        layer.stack = None
+    try:
+        yield
+    finally:
+        for layer, stack in stacks.items():
+            layer.stack = stack
 
 
 def epsilon_of(norm: Any) -> float:

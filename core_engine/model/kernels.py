@@ -1,4 +1,4 @@
-"""What an attention kernel is, what a product of few rows is, and the registry that backends put theirs into."""
+"""What attention kernels, products of few rows and stacks are, and the registry that backends put theirs into."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core_engine.errors import ModelError
 from core_engine.model.int8_rows import Int8Rows, ReferenceInt8Rows
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.layout import BatchLayout, Reach
-from core_engine.model.operators import Operators, ReferenceOperators
+from core_engine.model.operators import JointHeads, Operators, ReferenceOperators
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,61 @@ class RowProduct(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainLayer:
+    """A layer that norms, attends, adds, norms, gates and adds, by its parts.
+
+    Norms are float32 weights `[width]` with their epsilons. The four linear layers are products for few rows as
+    RowProduct or Int8Rows made them: of queries, keys and values jointly, of what attention answers, of gate and up
+    jointly, and down. `plan` tells which of a pass's plans is for its attention.
+    """
+
+    operators: Operators
+    before_attention: tuple[torch.Tensor, float]
+    joint: Callable[[torch.Tensor], torch.Tensor]
+    heads: JointHeads
+    attention: AttentionKernel
+    cache: KVCache
+    plan: int
+    output: Callable[[torch.Tensor], torch.Tensor]
+    before_mlp: tuple[torch.Tensor, float]
+    gate_up: Callable[[torch.Tensor], torch.Tensor]
+    activation: str
+    down: Callable[[torch.Tensor], torch.Tensor]
+
+
+class RunLayers(Protocol):
+    """A stack of layers as one function."""
+
+    def __call__(
+        self,
+        states: torch.Tensor,
+        plans: list[Any],
+        angles: tuple[torch.Tensor, torch.Tensor],
+        slots: torch.Tensor,
+    ) -> torch.Tensor:
+        """What the last layer answers, a new tensor like `states`, `[1, rows, width]` of `max_rows` rows at most.
+
+        Rows beyond the `slots` are idle. `plans` are what the layers' attention kernel planned for the pass; angles
+        and slots are as in Operators.
+        """
+        ...
+
+
+class LayerStack(Protocol):
+    """Plain layers in one call where a pass has few rows: else the way there and back takes a third of the time."""
+
+    name: str
+    max_rows: int
+
+    def build(self, layers: list[PlainLayer]) -> RunLayers | None:
+        """These layers one after another; None where it can't be, since some of their parts are others' say.
+
+        The caller keeps the model alive, and compares with the layers one by one before use.
+        """
+        ...
+
+
 class KernelRegistry:
     """Kernels in the order of preference: what registers later is asked earlier.
 
@@ -126,6 +181,7 @@ class KernelRegistry:
     def __init__(self, device_type: str = "cpu") -> None:
         self.device_type = device_type
         self.row_product: RowProduct | None = None
+        self.layer_stack: LayerStack | None = None
         self.int8_rows: Int8Rows = ReferenceInt8Rows()
         self.best_tokens: BestTokens | None = None
         self._kernels: list[AttentionKernel] = []
@@ -142,6 +198,10 @@ class KernelRegistry:
     def register_row_product(self, row_product: RowProduct) -> None:
         """Take this product for few rows, instead of what was registered before."""
         self.row_product = row_product
+
+    def register_layer_stack(self, layer_stack: LayerStack) -> None:
+        """Run stacks of plain layers by this, instead of what was registered before."""
+        self.layer_stack = layer_stack
 
     def register_int8_rows(self, int8_rows: Int8Rows) -> None:
         """Take this for what lies around int8 products, instead of what was registered before."""

@@ -25,6 +25,7 @@ from core_engine.model.providers import kernels_for
 from core_engine.model.quantized_linear import int8_refusal, quantize_linears
 from core_engine.model.sampler import Sampler
 from core_engine.model.smoothing import input_peaks
+from core_engine.model.stack import adopt_stack
 from core_engine.model.tracing import TracedCall, trace_attention
 from core_engine.model.weights import release_file, weight_bytes
 
@@ -134,13 +135,16 @@ class Assembly:
             AttentionSite(call.module, same[call.shape], self._kernels.attention_for(call.shape), cache)
             for call, cache in zip(self._calls, caches, strict=True)
         ]
-        return TransformersExecutor(
+        executor = TransformersExecutor(
             model,
             spec,
             sites,
             Sampler(spec.eos_token_ids, chooser(self._kernels.best_tokens, device)),
             hands_down_pass=all(call.was_handed_pass for call in self._calls),
         )
+        if self._kernels.layer_stack is not None:
+            adopt_stack(executor, self._kernels.layer_stack)
+        return executor
 
 
 def _trace_packed(model: Any, kernels: KernelRegistry, config: EngineConfig) -> list[TracedCall]:

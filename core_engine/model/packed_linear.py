@@ -53,6 +53,11 @@ class PackedLinear(nn.Module):
         return self._product(states)
 
     @property
+    def few_rows(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """The product for few rows, where there is one."""
+        return self._few_rows
+
+    @property
     def packed_bytes(self) -> int:
         """Memory that the packed weight takes, padding included."""
         return int(torch.ops.mkldnn._nbytes(self.packed_weight))

@@ -59,6 +59,11 @@ class QuantizedLinear(nn.Module):
         self._few_rows = self._product_of_few_rows(weight, few_rows_dtype)
 
     @property
+    def few_rows(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """The product for few rows, where there is one and it is in use."""
+        return None if self.is_precise else self._few_rows
+
+    @property
     def packed_bytes(self) -> int:
         """Memory that the packed weight takes, with its scales and factors."""
         return int(torch.ops.mkldnn._nbytes(self._packed_weight)) + 12 * self.out_features + 4 * self.in_features

@@ -12,7 +12,7 @@ from torch import nn
 
 from core_engine.clock import MonotonicClock
 from core_engine.model.executor import TransformersExecutor
-from core_engine.model.fused import operators_in
+from core_engine.model.fused import layer_by_layer, operators_in
 from core_engine.model.kernels import AttentionKernel
 from core_engine.model.packed_linear import PackedLinear
 from core_engine.model.quantized_linear import QuantizedLinear
@@ -76,7 +76,10 @@ class _TimedKernel:
 
 @contextmanager
 def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
-    """Count the time of what the executor computes meanwhile; packed experts, not being layers, are not counted."""
+    """Count the time of what the executor computes meanwhile; packed experts, not being layers, are not counted.
+
+    Layers run one by one for that, so that a pass of few rows takes longer than it does otherwise.
+    """
     shares = Shares(torch.device(executor.model.device))
     layers: dict[Any, str] = {
         module: name.rpartition(".")[2]
@@ -94,7 +97,8 @@ def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
                 setattr(each, name, shares.timed(_OTHER, name, getattr(each, name)))
         for site in executor.sites:
             site.kernel = timed_kernels[id(site.kernel)]
-        yield shares
+        with layer_by_layer(executor.model):
+            yield shares
     finally:
         for layer in layers:
             del layer.forward

@@ -4,6 +4,7 @@
 #include "elementwise.h"
 #include "few_rows.h"
 #include "int8.h"
+#include "stack.h"
 
 extern "C" {
 
@@ -76,6 +77,14 @@ void jitney_few_rows(
 #else
     (void)states, (void)weight, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs, (void)is_bf16;
     (void)block_outputs, (void)padded_inputs;
+#endif
+}
+
+void jitney_run_stack(const StackCall* call) {
+#if defined(__AVX512BF16__)
+    run_stack(*call);
+#else
+    (void)call;
 #endif
 }
 
