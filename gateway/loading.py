@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_engine import ConfigurationError, EngineClient, EngineUnavailable, ModelError
+from gateway.cores import wait_asleep
 from gateway.deployment import Deployment
 from gateway.errors import ApiError, invalid
 from gateway.served_model import ServedModel, unavailable
@@ -44,6 +45,7 @@ class ModelLoader:
         if len(gateway.models) >= limit:
             message = f"{limit} models are loaded, which is the limit: unload one, or start with a higher --max-models."
             raise ApiError(409, message, code="too_many_models", should_retry=False)
+        wait_asleep()
         model = ServedModel(settings, EngineClient(settings.config))
         gateway.add(model)
         try:

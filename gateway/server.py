@@ -16,6 +16,7 @@ from core_engine import Callers, ConfigurationError, EngineClient, EngineUnavail
 from gateway.app import build_app
 from gateway.batches.endpoints import Counter
 from gateway.batches.service import open_batches
+from gateway.cores import wait_asleep
 from gateway.cors import is_loopback_host
 from gateway.deployment import Deployment
 from gateway.loading import ModelLoader
@@ -49,6 +50,8 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
         cleanup.callback(gateway.workers.close)
         directory = data_directory(settings.data_dir)
         responses = await cleanup.enter_async_context(open_responses(directory, settings))
+        if len(deployment.models) > 1:
+            wait_asleep()
         for model in deployment.models:
             gateway.add(ServedModel(model, EngineClient(model.config)), named_at_start=True)
         batches = await cleanup.enter_async_context(open_batches(Counter(gateway, responses.store), directory))

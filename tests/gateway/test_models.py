@@ -256,3 +256,7 @@ def test_a_model_that_can_not_be_loaded_at_start_ends_the_server(tmp_path: Path,
         assert "config.json" in server.log
     finally:
         server.stop()
+
+
+def test_engines_that_share_cores_wait_asleep(client: httpx.Client) -> None:
+    assert [engine_of(client, model).environ().get("GOMP_SPINCOUNT") for model in ("a", "org/b")] == ["1000", "1000"]

@@ -58,6 +58,10 @@ def test_a_server_serves(server: ServerProcess) -> None:
     assert "plan_iteration: stall_free" in server.log
 
 
+def test_an_engine_alone_waits_as_openmp_does(server: ServerProcess) -> None:
+    assert server.engine().environ().get("GOMP_SPINCOUNT") == os.environ.get("GOMP_SPINCOUNT")
+
+
 def test_options_reach_engine_and_gateway(tmp_path: Path, slow_model: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# of the team\nfrom-file\n\n", encoding="utf-8")

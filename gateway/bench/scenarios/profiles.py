@@ -47,6 +47,8 @@ async def _mixed(server: Served, model: str) -> dict[str, Any]:
     return {
         "chat_p99_time_to_first_token_seconds": percentile([t.time_to_first_token for t in turns], 99),
         "chat_p99_time_per_output_token_seconds": percentile([t.time_per_output_token for t in turns], 99),
+        "chat_p99_gap_seconds": percentile([gap for t in turns for gap in t.gaps], 99),
+        "chat_longest_gap_seconds": max(gap for t in turns for gap in t.gaps),
         "output_tokens_per_second": num_output_tokens / seconds,
         "total_tokens_per_second": (num_prompt_tokens + num_output_tokens) / seconds,
         "seconds": seconds,
