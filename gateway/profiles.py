@@ -16,9 +16,9 @@ class Profile(NamedTuple):
 
 PROFILES = {
     "chat": Profile(
-        "streams without long gaps: prompts may prolong an iteration only so much",
-        policies=("stretch",),
-        limits={"token_limit": 512, "sequence_limit": 64},
+        "streams without long gaps: iterations of half the usual size",
+        policies=(),
+        limits={"token_limit": 256, "sequence_limit": 64},
     ),
     "batch": Profile(
         "most tokens a second: large iterations, many sequences, a long queue",

@@ -43,9 +43,9 @@ def test_options_win_over_a_profile() -> None:
 
 def test_a_model_of_its_own_policies_keeps_them() -> None:
     tables = [{"model": "a", "name": "a"}, {"model": "b", "name": "b", "policies": ["orca"], "token_limit": 256}]
-    deployment, _ = configured({"profile": "chat", "models": tables})
-    assert [model.config.policies for model in deployment.models] == [("stretch",), ("orca",)]
-    assert [model.config.token_limit for model in deployment.models] == [512, 256]
+    deployment, _ = configured({"profile": "batch", "models": tables})
+    assert [model.config.policies for model in deployment.models] == [PROFILES["batch"].policies, ("orca",)]
+    assert [model.config.token_limit for model in deployment.models] == [PROFILES["batch"].limits["token_limit"], 256]
 
 
 def test_named_policies_come_first_and_replace_their_namesakes() -> None:
