@@ -28,7 +28,11 @@ os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 TESTS = Path(__file__).parent
 TORCH_PLACES = ("blackbox", "equivalence", "kernels", "model")
 SLOW_PLACES = (
+    "gateway/test_demanded_calls.py",
+    "gateway/test_tool_formats.py",
+    "grammars",
     "plugins/test_fair_share.py",
+    "plugins/test_gates_compared.py",
     "plugins/test_kv_feedback.py",
     "plugins/test_priority.py",
     "plugins/test_stretch.py",
