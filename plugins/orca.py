@@ -27,8 +27,9 @@ class Orca:
     order, each with its whole prompt in one iteration, until the first that doesn't fit. A start takes
     blocks for prompt and output at once: `output=declared` counts on max_tokens, as the paper does, and
     then no sequence is ever preempted for memory; `output=predicted` on the prediction, beyond which a
-    sequence grows on demand and may be preempted. Guarantees, with ranks by arrival, that while two
-    requests are unfinished the earlier one has run at least as many iterations as the later one.
+    sequence grows on demand and may be preempted. Guarantees, with ranks by arrival and a waiting window
+    of at least `max_batch`, that while two requests are unfinished the earlier one has run at least as
+    many iterations as the later one. (A shorter window may hide it behind others of its class.)
     A prompt longer than the token limit runs alone, once all before it are done.
     """
 
