@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from contrib_kernels.cpu.library import Library, LinearLayer, is_bf16, serves
-from contrib_kernels.cpu.packing import find_packing
+from contrib_kernels.cpu.packing import packed_layer
 from core_engine.model.int8_rows import ZERO_POINT
 
 
@@ -51,27 +51,12 @@ class CpuInt8Rows:
         out_dtype: torch.dtype,
     ) -> Int8Linear | None:
         """See Int8Rows."""
-        outputs, inputs = weight.shape
-        packing = find_packing(packed_weight, weight) if self._library.has_few_rows_int8 else None
-        if packing is None or not serves(out_dtype):
+        layer = packed_layer(packed_weight, weight, bias) if self._library.has_few_rows_int8 else None
+        if layer is None or not serves(out_dtype):
             return None
         offsets = weight.sum(-1, dtype=torch.int32).mul_(ZERO_POINT)
-        return Int8Linear(
-            self._library,
-            LinearLayer(
-                factors=factors.data_ptr(),
-                weight=torch.ops.mkldnn.data_ptr(packed_weight),
-                scales=weight_scales.data_ptr(),
-                offsets=offsets.data_ptr(),
-                bias=None if bias is None else bias.data_ptr(),
-                inputs=inputs,
-                outputs=outputs,
-                block_outputs=packing.block_outputs,
-                padded_inputs=packing.padded_inputs,
-            ),
-            offsets,
-            out_dtype,
-        )
+        layer.factors, layer.scales, layer.offsets = factors.data_ptr(), weight_scales.data_ptr(), offsets.data_ptr()
+        return Int8Linear(self._library, layer, offsets, out_dtype)
 
 
 class Int8Linear:

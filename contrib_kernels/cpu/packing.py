@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from contrib_kernels.cpu.library import LinearLayer
+
 _LANES = 16
 _BLOCKS = (64, 48, 32, 16)  # outputs; which of them depends on the processor
 _WORD_BYTES = 4
@@ -52,6 +54,22 @@ def find_packing(packed_weight: torch.Tensor, weight: torch.Tensor) -> Packing |
         if all(torch.equal(packing.row(elements, output)[:inputs], wanted[output]) for output in samples):
             return packing
     return None
+
+
+def packed_layer(packed_weight: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> LinearLayer | None:
+    """The layer where it lies, as the library takes it; None where `find_packing` finds nothing."""
+    packing = find_packing(packed_weight, weight)
+    if packing is None:
+        return None
+    outputs, inputs = weight.shape
+    return LinearLayer(
+        weight=torch.ops.mkldnn.data_ptr(packed_weight),
+        bias=None if bias is None else bias.data_ptr(),
+        inputs=inputs,
+        outputs=outputs,
+        block_outputs=packing.block_outputs,
+        padded_inputs=packing.padded_inputs,
+    )
 
 
 def _elements(packed_weight: torch.Tensor, memory_bytes: int, dtype: torch.dtype) -> torch.Tensor:

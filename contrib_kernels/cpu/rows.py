@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from contrib_kernels.cpu.library import Library, LinearLayer, is_bf16, serves
-from contrib_kernels.cpu.packing import find_packing
+from contrib_kernels.cpu.packing import packed_layer
 
 
 class FewRows:
@@ -29,24 +29,10 @@ class FewRows:
         out_dtype: torch.dtype,
     ) -> FewRowsLinear | None:
         """The layer as a function of contiguous bfloat16 states `[.., inputs]`; None for a weight packed otherwise."""
-        outputs, inputs = weight.shape
-        if inputs % 2 or not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
+        if weight.shape[1] % 2 or not serves(out_dtype) or (bias is not None and bias.dtype != torch.bfloat16):
             return None
-        packing = find_packing(packed_weight, weight)
-        if packing is None:
-            return None
-        return FewRowsLinear(
-            self._library,
-            LinearLayer(
-                weight=torch.ops.mkldnn.data_ptr(packed_weight),
-                bias=None if bias is None else bias.data_ptr(),
-                inputs=inputs,
-                outputs=outputs,
-                block_outputs=packing.block_outputs,
-                padded_inputs=packing.padded_inputs,
-            ),
-            out_dtype,
-        )
+        layer = packed_layer(packed_weight, weight, bias)
+        return None if layer is None else FewRowsLinear(self._library, layer, out_dtype)
 
 
 class FewRowsLinear:
