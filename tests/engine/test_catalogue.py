@@ -29,7 +29,7 @@ def test_a_description_says_what_the_class_says() -> None:
         ("output", "declared or predicted", "declared", False),
     ]
     (guarantee,) = orca.guarantees
-    assert guarantee.startswith("Guarantees, with ranks by arrival,")
+    assert guarantee.startswith("Guarantees, with ranks by arrival ")
     assert guarantee.endswith("as the later one.")
 
 
