@@ -51,6 +51,12 @@ def test_a_bad_policy_fails_with_a_counter_example(policy: type, kind: str, word
     assert replay(again, "fcfs") is None
 
 
+def test_what_goes_by_chance_shows_in_every_replay() -> None:
+    example = check(bad.NonDeterministic).counter_example
+    assert example is not None
+    assert all(replay(example, bad.NonDeterministic) is not None for _ in range(20))
+
+
 def test_the_culprit_is_named_though_another_asked_it() -> None:
     example = check(bad.RaisesOnTheWay).counter_example
     assert example is not None
