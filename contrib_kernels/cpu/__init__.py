@@ -22,6 +22,7 @@ def register_kernels(registry: KernelRegistry) -> None:
     from contrib_kernels.cpu.attention import CpuAttention
     from contrib_kernels.cpu.best import CpuBestTokens
     from contrib_kernels.cpu.build import BuildError, build
+    from contrib_kernels.cpu.float_rows import FloatRows
     from contrib_kernels.cpu.int8 import CpuInt8Rows
     from contrib_kernels.cpu.library import Library
     from contrib_kernels.cpu.operators import CpuOperators
@@ -37,6 +38,7 @@ def register_kernels(registry: KernelRegistry) -> None:
     registry.register_operators(CpuOperators(library))
     registry.register_best_tokens(CpuBestTokens(library))
     registry.register_int8_rows(CpuInt8Rows(library))
+    registry.register_float_product(FloatRows(library))
+    registry.register_layer_stack(CpuLayerStack(library))
     if library.has_few_rows:
         registry.register_row_product(FewRows(library))
-        registry.register_layer_stack(CpuLayerStack(library))

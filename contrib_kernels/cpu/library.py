@@ -10,6 +10,7 @@ import torch
 from contrib_kernels.cpu.build import Build
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+WEIGHT_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
 class AttentionCall(ctypes.Structure):
@@ -61,11 +62,11 @@ class RotateCall(ctypes.Structure):
 
 
 class LinearLayer(ctypes.Structure):
-    """As in `src/stack.h`."""
+    """As in `src/linear.h`."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("factors", "weight", "scales", "offsets", "bias")),
-        *((name, c_int32) for name in ("inputs", "outputs", "block_outputs", "padded_inputs")),
+        *((name, c_int32) for name in ("inputs", "outputs", "block_outputs", "padded_inputs", "format")),
     ]
 
 
@@ -95,7 +96,7 @@ class StackCall(ctypes.Structure):
         ("sines", c_void_p),
         ("angle_stride", c_int64),
         ("slots", c_void_p),
-        *((name, c_int32) for name in ("num_layers", "num_rows", "num_tokens", "width", "rotary_size")),
+        *((name, c_int32) for name in ("num_layers", "num_rows", "num_tokens", "width", "rotary_size", "is_bf16")),
     ]
 
 
@@ -106,6 +107,7 @@ class Library:
         self.name = f"cpu-{build.variant.name}"
         self.identity = build.identity
         functions = ctypes.CDLL(str(build.file))
+        self.lanes = int(functions.jitney_lanes())
         self.attend = _typed(functions.jitney_attend, POINTER(AttentionCall))
         self.rotate_and_write = _typed(functions.jitney_rotate_and_write, POINTER(RotateCall))
         self.write_slots = _typed(
@@ -119,6 +121,7 @@ class Library:
         self.gate = _typed(functions.jitney_gate, c_void_p, c_void_p, c_int64, c_int, c_int, c_int)
         self.best_tokens = _typed(functions.jitney_best_tokens, *(c_void_p, c_int64, c_void_p, c_int64, c_int, c_int))
         self.few_rows = _typed(functions.jitney_few_rows, *(c_void_p,) * 4, *(c_int,) * 6)
+        self.float_rows = _typed(functions.jitney_float_rows, POINTER(LinearLayer), c_void_p, c_void_p, c_int64)
         self.run_stack = _typed(functions.jitney_run_stack, POINTER(StackCall))
         self.has_few_rows = bool(functions.jitney_has_few_rows())
         self.few_rows_int8 = _typed(functions.jitney_few_rows_int8, *(c_void_p,) * 7, *(c_int,) * 7)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from contrib_kernels.cpu.library import LinearLayer
+from contrib_kernels.cpu.library import WEIGHT_FORMATS, LinearLayer
 
 _LANES = 16
 _BLOCKS = (64, 48, 32, 16)  # outputs; which of them depends on the processor
@@ -69,6 +69,7 @@ def packed_layer(packed_weight: torch.Tensor, weight: torch.Tensor, bias: torch.
         outputs=outputs,
         block_outputs=packing.block_outputs,
         padded_inputs=packing.padded_inputs,
+        format=WEIGHT_FORMATS[weight.dtype],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from contrib_kernels.cpu.attention import CpuAttention
+from contrib_kernels.cpu.float_rows import FloatRowsLinear
 from contrib_kernels.cpu.int8 import Int8Linear
 from contrib_kernels.cpu.library import (
     AttentionCall,
@@ -24,40 +25,43 @@ from core_engine.model.kernels import PlainLayer, RunLayers
 from core_engine.model.kv_cache import KVCache
 from core_engine.model.operators import ACTIVATIONS, JointHeads
 
-_Linear = FewRowsLinear | Int8Linear
+_Linear = FewRowsLinear | Int8Linear | FloatRowsLinear
+# bfloat16 products are for eight rows at most; in float32 the time there and back is nothing beyond some sixty.
+_MAX_ROWS = {torch.bfloat16: 8, torch.float32: 64}
 
 
 class CpuLayerStack:
-    """LayerStack for bfloat16: the library's own kernels in the usual order, so the results are those of single calls.
+    """LayerStack for bfloat16 and float32: the library's own kernels in the usual order.
 
-    Nothing is computed or read that the kernels by themselves wouldn't; what is saved is some nine calls a layer.
+    So the results are those of single calls: nothing is computed or read that the kernels by themselves wouldn't. What
+    is saved is some nine calls a layer.
     """
-
-    max_rows = 8
 
     def __init__(self, library: Library) -> None:
         self.name = f"{library.name}-{library.identity}"
         self._library = library
 
     def build(self, layers: list[PlainLayer]) -> RunLayers | None:
-        """See LayerStack; None where a kernel isn't of this package or a layer isn't in bfloat16."""
-        if not all(_is_ours(layer) for layer in layers):
+        """See LayerStack; None where a kernel isn't of this package or layers are of several formats."""
+        dtype = layers[0].cache.keys.dtype
+        if not all(_is_ours(layer, dtype) for layer in layers):
             return None
-        return _Run(self._library, layers, self.max_rows)
+        return _Run(self._library, layers, dtype)
 
 
 class _Run:
     """The layers as the library has them, filled in once, and room for what they hand to one another."""
 
-    def __init__(self, library: Library, layers: list[PlainLayer], max_rows: int) -> None:
+    def __init__(self, library: Library, layers: list[PlainLayer], dtype: torch.dtype) -> None:
+        self.max_rows = _MAX_ROWS[dtype]
         self._run_stack = library.run_stack
         self._layers = layers  # keeps alive what the structures point to
         structures = (StackedLayer * len(layers))(*map(_structure, layers))
         width = layers[0].before_attention[0].numel()
         wide = max(max(layer.joint.outputs, layer.gate_up.outputs) for layer in structures)
         narrow = max(max(layer.output.inputs, layer.down.inputs) for layer in structures)
-        self._residual = torch.empty(max_rows, width)
-        self._room = [torch.empty(max_rows, size, dtype=torch.bfloat16) for size in (width, width, wide, narrow)]
+        self._residual = torch.empty(self.max_rows, width)
+        self._room = [torch.empty(self.max_rows, size, dtype=dtype) for size in (width, width, wide, narrow)]
         normed, answer, wide_rows, narrow_rows = (room.data_ptr() for room in self._room)
         self._call = StackCall(
             layers=structures,
@@ -68,6 +72,7 @@ class _Run:
             narrow=narrow_rows,
             num_layers=len(layers),
             width=width,
+            is_bf16=is_bf16(dtype),
         )
         self._plans = (POINTER(AttentionCall) * (1 + max(layer.plan for layer in layers)))()
         self._call.plans = self._plans
@@ -90,13 +95,15 @@ class _Run:
         return out
 
 
-def _is_ours(layer: PlainLayer) -> bool:
+def _is_ours(layer: PlainLayer, dtype: torch.dtype) -> bool:
     linears = (layer.joint, layer.output, layer.gate_up, layer.down)
+    kinds = FloatRowsLinear if dtype == torch.float32 else FewRowsLinear | Int8Linear
     return (
-        all(isinstance(linear, _Linear) and linear.out_dtype == torch.bfloat16 for linear in linears)
+        dtype in _MAX_ROWS
+        and all(isinstance(linear, kinds) and linear.out_dtype == dtype for linear in linears)
         and isinstance(layer.operators, CpuOperators)
         and isinstance(layer.attention, CpuAttention)
-        and layer.cache.keys.dtype == torch.bfloat16
+        and layer.cache.keys.dtype == dtype
         and layer.heads.size <= MAX_SIZE
     )
 

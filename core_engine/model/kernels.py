@@ -117,13 +117,49 @@ class RowProduct(Protocol):
         ...
 
 
+class PackedProduct(Protocol):
+    """A linear layer as a function of float32 states `[.., inputs]`, of any number of rows."""
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory that its weight takes."""
+        ...
+
+    def weight(self) -> torch.Tensor:
+        """The weight as float32 `[outputs, inputs]` again."""
+        ...
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """`states @ weight.T + bias`, `[.., outputs]`."""
+        ...
+
+
+class FloatProduct(Protocol):
+    """Linear layers of float32 rows, for processors without units for anything smaller.
+
+    There too few rows are memory bound, so that a weight held in fewer bits, and widened on the way, counts double.
+    """
+
+    name: str
+
+    def product(
+        self, weight: torch.Tensor, scales: torch.Tensor | None, bias: torch.Tensor | None
+    ) -> PackedProduct | None:
+        """The layer, with a packed copy of `weight` `[outputs, inputs]`; None where it can't be.
+
+        The weight is float32, bfloat16, or int8 with float32 `scales` `[outputs]`, which are kept, as the bias is. The
+        caller compares it with torch's product before use.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainLayer:
     """A layer that norms, attends, adds, norms, gates and adds, by its parts.
 
     Norms are float32 weights `[width]` with their epsilons. The four linear layers are products for few rows as
-    RowProduct or Int8Rows made them: of queries, keys and values jointly, of what attention answers, of gate and up
-    jointly, and down. `plan` tells which of a pass's plans is for its attention.
+    RowProduct, Int8Rows or FloatProduct made them: of queries, keys and values jointly, of what attention answers, of
+    gate and up jointly, and down. `plan` tells which of a pass's plans is for its attention.
     """
 
     operators: Operators
@@ -141,7 +177,9 @@ class PlainLayer:
 
 
 class RunLayers(Protocol):
-    """A stack of layers as one function."""
+    """A stack of layers as one function, of `max_rows` rows at most."""
+
+    max_rows: int
 
     def __call__(
         self,
@@ -150,7 +188,7 @@ class RunLayers(Protocol):
         angles: tuple[torch.Tensor, torch.Tensor],
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """What the last layer answers, a new tensor like `states`, `[1, rows, width]` of `max_rows` rows at most.
+        """What the last layer answers, a new tensor like `states`, `[1, rows, width]`.
 
         Rows beyond the `slots` are idle. `plans` are what the layers' attention kernel planned for the pass; angles
         and slots are as in Operators.
@@ -162,7 +200,6 @@ class LayerStack(Protocol):
     """Plain layers in one call where a pass has few rows: else the way there and back takes a third of the time."""
 
     name: str
-    max_rows: int
 
     def build(self, layers: list[PlainLayer]) -> RunLayers | None:
         """These layers one after another; None where it can't be, since some of their parts are others' say.
@@ -181,6 +218,7 @@ class KernelRegistry:
     def __init__(self, device_type: str = "cpu") -> None:
         self.device_type = device_type
         self.row_product: RowProduct | None = None
+        self.float_product: FloatProduct | None = None
         self.layer_stack: LayerStack | None = None
         self.int8_rows: Int8Rows = ReferenceInt8Rows()
         self.best_tokens: BestTokens | None = None
@@ -198,6 +236,10 @@ class KernelRegistry:
     def register_row_product(self, row_product: RowProduct) -> None:
         """Take this product for few rows, instead of what was registered before."""
         self.row_product = row_product
+
+    def register_float_product(self, float_product: FloatProduct) -> None:
+        """Take this for linear layers of float32 rows, instead of what was registered before."""
+        self.float_product = float_product
 
     def register_layer_stack(self, layer_stack: LayerStack) -> None:
         """Run stacks of plain layers by this, instead of what was registered before."""

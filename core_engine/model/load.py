@@ -20,13 +20,11 @@ from core_engine.model.executor import TransformersExecutor
 from core_engine.model.fuse import fuse
 from core_engine.model.greedy import chooser
 from core_engine.model.kernels import KernelRegistry
-from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
+from core_engine.model.packing import packing_for, trace_packed
 from core_engine.model.providers import kernels_for
-from core_engine.model.quantized_linear import int8_refusal, quantize_linears
 from core_engine.model.sampler import Sampler
-from core_engine.model.smoothing import input_peaks
 from core_engine.model.stack import adopt_stack
-from core_engine.model.tracing import TracedCall, trace_attention
+from core_engine.model.tracing import trace_attention
 from core_engine.model.weights import release_file, weight_bytes
 
 _log = logging.getLogger("jitney.model")
@@ -36,8 +34,6 @@ def load_model(config: EngineConfig, directory: Path) -> Any:
     """The transformers model with its weights on the chosen device, in the chosen format. Raises ModelError."""
     device = choose_device(config)
     dtype = choose_dtype(config, device)
-    if config.quantize is not None and (refusal := int8_refusal(dtype, device)):
-        raise ModelError(f"quantize '{config.quantize}' can't be had here: {refusal}; leave it out")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     transformers.logging.disable_progress_bar()
@@ -61,18 +57,22 @@ class Assembly:
     """What is learnt of a model on the way to its executor, and done to it."""
 
     def __init__(self, model: Any, config: EngineConfig, kernels: KernelRegistry | None = None) -> None:
-        """Traces the model's attention, fuses its modules and packs its linear layers. Raises ModelError."""
+        """Traces the model's attention, fuses its modules and packs its linear layers.
+
+        Raises ModelError, for int8 weights too where the processor gains nothing by them.
+        """
         self.model = model
         self._config = config
         self._kernels = kernels or kernels_for(torch.device(model.device).type, config.kernels)
+        self._packing = packing_for(model, self._kernels, config)
         loaded_bytes = weight_bytes(model)
-        if can_pack(model.dtype, torch.device(model.device)):
+        if self._packing is not None:
             release_file(model)
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)
         num_fused = fuse(model, self._calls, self._kernels) if config.fuse else 0
-        self._calls = _trace_packed(model, self._kernels, config)
+        self._calls = trace_packed(model, self._packing)
         _log.info("kernels: attention by %s; %d modules fused", " and ".join(self._attention_names), num_fused)
         self._weight_bytes = weight_bytes(model)
         _log.info(
@@ -84,10 +84,8 @@ class Assembly:
     def kernel_names(self) -> list[str]:
         """Everything that computes in place of transformers and torch: what a probe's verdict depends on."""
         names = set(self._attention_names)
-        if self._config.quantize is not None:
-            names.add(f"{self._config.quantize} {self._kernels.int8_rows.name}")
-        elif self._kernels.row_product is not None:
-            names.add(f"rows {self._kernels.row_product.name}")
+        if self._packing is not None:
+            names.add(self._packing.name)
         if self._config.fuse:
             names.add(f"fused {self._kernels.operators_for(self.model.dtype).name}")
         return sorted(names)
@@ -145,33 +143,3 @@ class Assembly:
         if self._kernels.layer_stack is not None:
             adopt_stack(executor, self._kernels.layer_stack)
         return executor
-
-
-def _trace_packed(model: Any, kernels: KernelRegistry, config: EngineConfig) -> list[TracedCall]:
-    """Quantise or pack the linear layers, packing if the processor gains by it and the model allows it; then trace."""
-    if config.quantize is not None:
-        return _trace_quantized(model, kernels, facts.max_model_len(model.config, config))
-    if can_pack(model.dtype, torch.device(model.device)):
-        pack_linears(model, kernels.row_product)
-        try:
-            return trace_attention(model)
-        except ModelError:
-            unpack_linears(model)
-    return trace_attention(model)
-
-
-def _trace_quantized(model: Any, kernels: KernelRegistry, max_model_len: int) -> list[TracedCall]:
-    num_layers = quantize_linears(model, kernels.int8_rows, input_peaks(model, max_model_len))
-    _log.info(
-        "int8: %d linear layers, rows by %s; the output layer and embeddings stay %s",
-        *(num_layers, kernels.int8_rows.name, str(model.dtype).removeprefix("torch.")),
-    )
-    try:
-        if can_pack(model.dtype, torch.device(model.device)):
-            pack_linears(model, kernels.row_product)  # the output layer
-        return trace_attention(model)
-    except ModelError as error:
-        raise ModelError(
-            f"{type(model).__name__} can't be quantised, its code reads weights of linear layers by itself ({error}); "
-            "leave quantize out"
-        ) from error

@@ -16,6 +16,7 @@ from core_engine.driver import HandDriver
 from core_engine.executor import Batch
 from core_engine.model.attention import Angles, AttentionSite, ForwardPass
 from core_engine.model.executor import TransformersExecutor
+from core_engine.model.float_linear import FloatLinear
 from core_engine.model.fused import FusedAttention, FusedGatedMLP, FusedLayer
 from core_engine.model.kernels import AttentionShape, LayerStack, PlainLayer, RunLayers
 from core_engine.model.packed_linear import PackedLinear
@@ -23,6 +24,7 @@ from core_engine.model.quantized_linear import QuantizedLinear
 
 _log = logging.getLogger("jitney.model")
 
+_WITH_FEW_ROWS = (PackedLinear, QuantizedLinear, FloatLinear)
 _TOLERANCE = 0.02  # of the norm of the logits; kernels that are the same one by one leave no difference at all
 
 
@@ -33,12 +35,16 @@ class NotStackedError(Exception):
 class _Stack:
     """The layers of one executor as one function, for those of its passes that have few rows."""
 
-    def __init__(self, sites: list[AttentionSite], first_joint: Any, run: RunLayers, max_rows: int) -> None:
+    def __init__(self, sites: list[AttentionSite], first_joint: Any, run: RunLayers) -> None:
         self._sites = sites
         self._first_joint = first_joint
         self._sites_by_plan = list({site.shape: site for site in sites}.values())  # by the first of each shape
         self._run = run
-        self._max_rows = max_rows
+
+    @property
+    def max_rows(self) -> int:
+        """How many rows a pass may have."""
+        return self._run.max_rows
 
     def __call__(self, states: torch.Tensor, angles: Angles, forward_pass: ForwardPass) -> torch.Tensor | None:
         """What the last layer answers; None for many rows, none that attend, or a pass of another executor.
@@ -47,7 +53,7 @@ class _Stack:
         """
         layout = forward_pass.layout
         if (
-            states.shape[1] > self._max_rows
+            states.shape[1] > self.max_rows
             or not layout.num_tokens
             or forward_pass.sites is not self._sites
             or self._first_joint.few_rows is None
@@ -75,7 +81,7 @@ def adopt_stack(executor: TransformersExecutor, layer_stack: LayerStack) -> None
         layers[0].stack = None
         _log.warning("layers run one by one for few rows too: %s: %s", type(error).__name__, error)
     else:
-        _log.info("%d layers in one call for up to %d rows, by %s", len(layers), layer_stack.max_rows, layer_stack.name)
+        _log.info("%d layers in one call for up to %d rows, by %s", len(layers), stack.max_rows, layer_stack.name)
 
 
 def _build(layers: list[FusedLayer], sites: list[AttentionSite], layer_stack: LayerStack) -> _Stack:
@@ -94,7 +100,7 @@ def _build(layers: list[FusedLayer], sites: list[AttentionSite], layer_stack: La
     run = layer_stack.build(plain)
     if run is None:
         raise NotStackedError(f"{layer_stack.name} can't run such layers")
-    return _Stack(sites, layers[0].attention.joint, run, layer_stack.max_rows)
+    return _Stack(sites, layers[0].attention.joint, run)
 
 
 def _plain(layer: FusedLayer, site: AttentionSite, plan: int) -> PlainLayer:
@@ -107,7 +113,7 @@ def _plain(layer: FusedLayer, site: AttentionSite, plan: int) -> PlainLayer:
     if not isinstance(mlp, FusedGatedMLP):
         raise NotStackedError("their MLPs aren't fused")
     linears = [attention.joint, attention.original.o_proj, mlp.joint, mlp.down]
-    products = [linear.few_rows if isinstance(linear, PackedLinear | QuantizedLinear) else None for linear in linears]
+    products = [linear.few_rows if isinstance(linear, _WITH_FEW_ROWS) else None for linear in linears]
     joint, output, gate_up, down = products
     if joint is None or output is None or gate_up is None or down is None:
         raise NotStackedError("not all of their linear layers have a product for few rows")

@@ -160,14 +160,18 @@ def test_what_it_doesnt_go_with_is_refused_at_start(options: dict[str, str], mes
         EngineConfig(quantize="int8", **options)  # type: ignore[arg-type]
 
 
-def test_a_processor_without_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kernels"), [(torch.bfloat16, None), (torch.float32, ("torch",))], ids=["bfloat16", "without kernels"]
+)
+def test_a_processor_without_it_is_told(
+    dtype: torch.dtype, kernels: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     with pytest.raises(ModelError, match="neither AVX-512 VNNI nor AMX"):
-        load_model(EngineConfig(quantize="int8", device="cpu", dtype="float32"), tmp_path)
+        Assembly(tiny_model("llama", dtype=dtype), EngineConfig(quantize="int8", kernels=kernels))
 
 
-@needs_int8
 @pytest.mark.full
 def test_the_default_model_loses_little(smollm2_directory: Path) -> None:
     plain, quantized = (_perplexity(smollm2_directory, EngineConfig(quantize=each)) for each in (None, "int8"))

@@ -21,7 +21,15 @@ from tests.equivalence.harness import BLOCK_SIZE, build_executor, token_ids
 
 KERNELS = kernels_for("cpu", None)
 
-needs_stack = pytest.mark.skipif(KERNELS.layer_stack is None, reason="no kernels for stacks on this processor")
+FLOATS = pytest.param(
+    *(torch.float32, 64),
+    marks=pytest.mark.skipif(KERNELS.layer_stack is None, reason="no compiler to build kernels with"),
+)
+BF16 = pytest.param(
+    *(torch.bfloat16, 8),
+    marks=pytest.mark.skipif(KERNELS.row_product is None, reason="this CPU has no units for bfloat16"),
+)
+needs_stack = pytest.mark.skipif(KERNELS.layer_stack is None, reason="no compiler to build kernels with")
 
 
 class Counted:
@@ -38,18 +46,18 @@ class Counted:
         return answer
 
 
-@needs_stack
-def test_passes_of_few_rows_go_in_one_call(caplog: pytest.LogCaptureFixture) -> None:
-    model = tiny_model("llama", dtype=torch.bfloat16)
+@pytest.mark.parametrize(("dtype", "max_rows"), [FLOATS, BF16])
+def test_passes_of_few_rows_go_in_one_call(dtype: torch.dtype, max_rows: int, caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_model("llama", dtype=dtype)
     assembly = Assembly(model, EngineConfig(block_size=BLOCK_SIZE, kv_memory_bytes=4 << 20))
     with caplog.at_level(logging.INFO, logger="jitney.model"):
         executor = assembly.executor("tiny")
-    assert "3 layers in one call for up to 8 rows" in caplog.text
+    assert f"3 layers in one call for up to {max_rows} rows" in caplog.text
     counted = Counted(model.model.layers[0])
     driver = HandDriver(executor.spec)
-    prompt = driver.sequence(token_ids(40, 1))
+    prompt = driver.sequence(token_ids(200, 1))
     counts = []
-    for num_tokens in (1, 8, 9, 3):
+    for num_tokens in (1, max_rows, max_rows + 1, 3):
         batch = driver.bind([(prompt, num_tokens)])
         executor.logits(batch)
         driver.advance(batch)
@@ -78,7 +86,7 @@ def test_quantised_layers_that_are_to_be_precise_run_one_by_one() -> None:
 
 @needs_stack
 def test_layers_run_one_by_one_while_their_parts_are_timed() -> None:
-    model = tiny_model("llama", dtype=torch.bfloat16)
+    model = tiny_model("llama")
     executor = build_executor(model)
     counted = Counted(model.model.layers[0])
     driver = HandDriver(executor.spec)
@@ -93,7 +101,7 @@ def test_layers_run_one_by_one_while_their_parts_are_timed() -> None:
 
 @needs_stack
 def test_an_answer_that_is_changed_on_its_way_through_is_noticed() -> None:
-    model = tiny_model("llama", dtype=torch.bfloat16)
+    model = tiny_model("llama")
     executor = build_executor(model)
     model.model.layers[1].register_forward_hook(lambda module, args, answer: answer * 2)
     driver = HandDriver(executor.spec)
@@ -112,7 +120,7 @@ def test_an_answer_that_is_changed_on_its_way_through_is_noticed() -> None:
     ],
 )
 def test_layers_of_other_kinds_run_one_by_one(model_type: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    model = tiny_model(model_type, dtype=torch.bfloat16)
+    model = tiny_model(model_type)
     if model_type == "granite":
         for layer in model.model.layers:
             layer.residual_multiplier = 0.5
@@ -126,22 +134,24 @@ class Crooked:
     """Layers that are a little off, or that break."""
 
     name = "crooked"
-    max_rows = 8
 
     def __init__(self, genuine: Any, error: Exception | None) -> None:
         self.genuine = genuine
         self.error = error
 
     def build(self, layers: list[PlainLayer]) -> RunLayers:
-        run = self.genuine.build(layers)
+        genuine, error = self.genuine.build(layers), self.error
 
-        def crooked(*arguments: Any) -> torch.Tensor:
-            if self.error is not None:
-                raise self.error
-            answer: torch.Tensor = run(*arguments)
-            return answer + torch.arange(answer.shape[-1]).sin().mul(answer.std()).to(answer.dtype)
+        class Run:
+            max_rows = genuine.max_rows
 
-        return crooked
+            def __call__(self, *arguments: Any) -> torch.Tensor:
+                if error is not None:
+                    raise error
+                answer: torch.Tensor = genuine(*arguments)
+                return answer + torch.arange(answer.shape[-1]).sin().mul(answer.std()).to(answer.dtype)
+
+        return Run()
 
 
 @needs_stack
@@ -154,7 +164,7 @@ def test_a_stack_that_gives_something_else_is_not_used(
 ) -> None:
     kernels = kernels_for("cpu", None)
     kernels.register_layer_stack(Crooked(kernels.layer_stack, error))
-    model = tiny_model("llama", dtype=torch.bfloat16)
+    model = tiny_model("llama")
     Assembly(model, EngineConfig(block_size=BLOCK_SIZE, kv_memory_bytes=4 << 20), kernels).executor("tiny")
     assert f"layers run one by one for few rows too: {text}" in caplog.text
     assert model.model.layers[0].stack is None

@@ -164,7 +164,7 @@ static inline void product_tile(
         for (int v = 0; v < kVectors; v++) store(out + r * out_stride + v * kLanes, sums[r][v]);
 }
 
-constexpr int kTileRows = kLanes == 16 ? 6 : 4;
+constexpr int kTileRows = 6;
 constexpr int kTileVectors = kLanes == 16 ? 4 : 2;
 
 template <class Dot, int kVectors, bool kAdd>

@@ -8,7 +8,7 @@
 constexpr int kZeroPoint = 128;
 constexpr float kLargest = 127.0f;
 
-typedef uint8_t BytesAt __attribute__((vector_size(kLanes), aligned(1), may_alias));
+typedef uint8_t UnsignedBytesAt __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
 // One row, times its factors where there are any, as bytes around the zero point; returns the scale, which is no number where the row holds one that isn't.
 template <class Element>
@@ -32,7 +32,7 @@ static inline float quantize_row(const Element* row, const float* factors, int s
         const Floats shifted = part(i) * splat(inverse) + magic;
         const Ints whole = (Ints)shifted - (Ints)magic + kZeroPoint;
         if (size - i >= kLanes) {
-            *reinterpret_cast<BytesAt*>(bytes + i) = __builtin_convertvector(whole, BytesAt);
+            *reinterpret_cast<UnsignedBytesAt*>(bytes + i) = __builtin_convertvector(whole, UnsignedBytesAt);
         } else {
             for (int j = 0; i + j < size; j++) bytes[i + j] = uint8_t(whole[j]);
         }

@@ -3,6 +3,7 @@
 #include "best.h"
 #include "elementwise.h"
 #include "few_rows.h"
+#include "float_rows.h"
 #include "int8.h"
 #include "stack.h"
 
@@ -80,12 +81,15 @@ void jitney_few_rows(
 #endif
 }
 
+void jitney_float_rows(const LinearLayer* linear, const float* states, float* out, int64_t rows) {
+    float_rows(*linear, states, out, rows);
+}
+
 void jitney_run_stack(const StackCall* call) {
 #if defined(__AVX512BF16__)
-    run_stack(*call);
-#else
-    (void)call;
+    if (call->is_bf16) return run_stack<DotOfBf16, Bf16>(*call);
 #endif
+    run_stack<FloatDot, float>(*call);
 }
 
 int jitney_has_few_rows_int8() {

@@ -29,11 +29,12 @@ typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
 typedef float FloatsAt __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 typedef uint32_t WordsAt __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef int8_t BytesAt __attribute__((vector_size(kLanes), aligned(1), may_alias));
 typedef uint16_t HalvesAt __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-static inline Floats splat(float value) { return Floats{} + value; }
+static inline Floats splat(float value) { return value - Floats{}; }  // x - 0 is x, which x + 0 isn't for -0: no operation is left
 static inline Words load_words(const uint32_t* from) { return *reinterpret_cast<const WordsAt*>(from); }
 static inline void store_words(uint32_t* to, Words value) { *reinterpret_cast<WordsAt*>(to) = value; }
 static inline Words load_halves(const Bf16* from) {
@@ -44,6 +45,15 @@ static inline Words load_halves(const Bf16* from) {
 #endif
 }
 
+static inline Floats load(const int8_t* from) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+    return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(from)));
+#else
+    return __builtin_convertvector(*reinterpret_cast<const BytesAt*>(from), Floats);
+#endif
+}
 static inline Floats load(const float* from) { return *reinterpret_cast<const FloatsAt*>(from); }
 static inline Floats load(const Bf16* from) { return (Floats)(load_halves(from) << 16); }
 static inline void store(float* to, Floats value) { *reinterpret_cast<FloatsAt*>(to) = value; }
