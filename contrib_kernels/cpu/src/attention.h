@@ -42,8 +42,16 @@ static inline void run_task(
         if (item.num_queries > 1)
             run_by_strips<StripProducts>(call, item, kv_head, scratch);
         else
-            run_decode(call, item, kv_head, next_item, next_kv_head, scratch);
+            run_decode<DecodeInBf16>(call, item, kv_head, next_item, next_kv_head, scratch);
         return;
+    }
+#endif
+#if !defined(__AVX512F__)  // where rows become columns faster than their sums are added up across lanes
+    if constexpr (sizeof(Element) == sizeof(float)) {
+        if (item.num_queries == 1) {
+            run_decode<DecodeInFloats>(call, item, kv_head, next_item, next_kv_head, scratch);
+            return;
+        }
     }
 #endif
     run_in_blocks<Dot, Element>(call, item, kv_head, next_item, next_kv_head, scratch);

@@ -67,6 +67,27 @@ static inline void transpose_16x16(__m512i r[16]) {
 }
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+static inline void transpose_8x8(__m256 r[8]) {
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+#endif
+
 // Rows become columns: words[step * columns + row]; `columns` is a multiple of 16, absent rows are zeros.
 template <class Dot, class Element>
 static inline void pack_transposed(const Element* const* rows, int num_rows, int size, int columns, uint32_t* words) {
@@ -85,6 +106,23 @@ static inline void pack_transposed(const Element* const* rows, int num_rows, int
                                   : _mm512_setzero_si512();
                 transpose_16x16(tile);
                 for (int i = 0; i < count; i++) _mm512_storeu_si512(words + (step + i) * columns + first, tile[i]);
+            }
+        }
+        return;
+    }
+#endif
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    if (sizeof(Element) == sizeof(float) && size % 8 == 0) {
+        for (int first = 0; first < columns; first += 8) {
+            for (int step = 0; step < size; step += 8) {
+                __m256 tile[8];
+                for (int i = 0; i < 8; i++)
+                    tile[i] = first + i < num_rows
+                                  ? _mm256_loadu_ps(reinterpret_cast<const float*>(rows[first + i]) + step)
+                                  : _mm256_setzero_ps();
+                transpose_8x8(tile);
+                for (int i = 0; i < 8; i++)
+                    _mm256_storeu_ps(reinterpret_cast<float*>(words + (step + i) * columns + first), tile[i]);
             }
         }
         return;
