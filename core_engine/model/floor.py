@@ -20,7 +20,7 @@ from core_engine.config import EngineConfig
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.int8_rows import ReferenceInt8Rows
 from core_engine.model.packed_linear import PackedLinear, can_pack
-from core_engine.model.quantized_linear import QuantizedLinear
+from core_engine.model.quantized_linear import QuantizedLinear, int8_refusal
 
 _Layer = Callable[[torch.Tensor], torch.Tensor]
 _Make = Callable[[tuple[int, int], torch.dtype, torch.device], _Layer]
@@ -39,9 +39,10 @@ class LinearFloor:
         device = choose_device(config)
         dtype = choose_dtype(config, device)
         body, head = _shapes(directory)
-        bytes_each = dtype.itemsize if config.quantize is None else 1
-        self.weight_bytes = bytes_each * _elements(body) + dtype.itemsize * _elements(head)
-        make = _layer if config.quantize is None else _int8_product
+        itemsize = min(dtype.itemsize, _dtype_of_file(directory).itemsize)  # a wider copy says nothing more
+        self.weight_bytes = (itemsize if config.quantize is None else 1) * _elements(body) + itemsize * _elements(head)
+        multiplies_int8 = config.quantize is not None and int8_refusal(dtype, device) is None
+        make = _int8_product if multiplies_int8 else _layer
         self._body = _table(body, make, dtype, device, repeats)
         self._head = _table(head, _layer, dtype, device, repeats)
         self.read_bytes_per_second = _read_bytes_per_second(repeats)
@@ -78,6 +79,10 @@ def _shapes(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int
     return body, [(module.out_features, module.in_features) for module in layers if module is head]
 
 
+def _dtype_of_file(directory: Path) -> torch.dtype:
+    return AutoConfig.from_pretrained(directory).get_text_config().dtype or torch.float32
+
+
 def _elements(shapes: list[tuple[int, int]]) -> int:
     return sum(outputs * inputs for outputs, inputs in shapes)
 
@@ -106,7 +111,12 @@ def _table(
 def _layer(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> _Layer:
     outputs, inputs = shape
     layer = nn.Linear(inputs, outputs, bias=False, dtype=dtype, device=device)
-    return PackedLinear(layer) if can_pack(dtype, device) else layer
+    if can_pack(dtype, device):
+        return PackedLinear(layer)
+    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight)
+        return lambda states: torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
+    return layer
 
 
 def _int8_product(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> _Layer:

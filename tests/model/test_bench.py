@@ -61,6 +61,15 @@ def test_single_is_compared_with_the_reading_of_all_weights(llama: str) -> None:
     assert num_bytes > 0
 
 
+def test_the_memory_floor_is_that_of_the_numbers_in_the_file(llama: str) -> None:
+    num_bytes = {}
+    file = Path(llama) / "config.json"
+    for dtype in ("float32", "bfloat16"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": dtype}))
+        num_bytes[dtype] = bench("floor", "--model", llama, "--dtype", "float32", "--force")["weight_bytes"]
+    assert num_bytes["float32"] == 2 * num_bytes["bfloat16"]
+
+
 def test_a_busy_machine_gets_an_error_instead_of_figures(llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quiet.Watch, "foreign_cores", lambda self: 0.8)
     result = CliRunner().invoke(main, ["bench", "floor", "--model", llama, "--json"])
