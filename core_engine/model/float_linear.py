@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from core_engine.model.kernels import FloatProduct, PackedProduct
-from core_engine.model.packed_linear import output_layer, replace_linears
+from core_engine.model.packed_linear import replace_linears
 from core_engine.model.quantized_linear import quantize_weight
 
 _log = logging.getLogger("jitney.model")
@@ -61,16 +61,14 @@ class FloatLinear(nn.Module):
 def float_linears(model: nn.Module, float_product: FloatProduct, *, to_int8: bool = False) -> int:
     """Replace the `nn.Linear` layers of a float32 model by FloatLinear ones; returns how many.
 
-    A weight that holds nothing but bfloat16 numbers becomes bfloat16, and with `to_int8` every one but the output
-    layer's, whose rounding would go into the logits as it is, int8. Layers of which the product gives something else
-    than torch does stay what they are, with a warning.
+    A weight that holds nothing but bfloat16 numbers becomes bfloat16, and with `to_int8` every one int8. Layers of
+    which the product gives something else than torch does stay what they are, with a warning.
     """
-    head = output_layer(model)
     refusals: Counter[str] = Counter()
 
     def packed(linear: nn.Linear) -> nn.Module:
         weight, scales = linear.weight.detach(), None
-        if to_int8 and linear is not head:
+        if to_int8:
             weight, scales = quantize_weight(weight)
         elif torch.equal(weight.bfloat16().float(), weight):
             weight = weight.bfloat16()

@@ -87,6 +87,6 @@ def _round_weights(model: Any, kernels: KernelRegistry) -> None:
     num_layers = float_linears(model, kernels.float_product, to_int8=True)
     _log.info(
         "int8: weights of %d linear layers, rows stay float32, by %s: this processor has no units for products of "
-        "eight-bit numbers; the output layer and embeddings stay as they are",
-        *(num_layers - 1, kernels.float_product.name),
+        "eight-bit numbers; embeddings stay as they are",
+        *(num_layers, kernels.float_product.name),
     )

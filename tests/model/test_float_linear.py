@@ -90,9 +90,8 @@ def test_a_model_that_reads_its_weights_by_itself_is_unpacked_again() -> None:
 )
 def test_int8_weights_go_with_rows_in_float32() -> None:
     model = tiny_model("llama")
-    head, before = model.lm_head, weight_bytes(model)
+    weight, before = model.lm_head.weight, weight_bytes(model)
     Assembly(model, EngineConfig(dtype="float32", quantize="int8"))
-    layers = [module for module in model.modules() if isinstance(module, FloatLinear)]
-    assert model.lm_head in layers
-    assert torch.equal(model.lm_head.unpacked().weight, head.weight)
+    rounded = model.lm_head.unpacked().weight
+    assert 0 < (rounded - weight).abs().max() < weight.abs().max() / 200
     assert weight_bytes(model) < before / 2
