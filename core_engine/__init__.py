@@ -5,6 +5,7 @@ Everything public is named here; importing it loads neither torch nor a model.
 
 from core_engine.callers import Caller, Callers, KeyConfig, weights_of
 from core_engine.catalogue import BrokenPolicy, OptionDescription, PolicyDescription, catalogue, describe_policy
+from core_engine.choices import checked, with_choices
 from core_engine.clock import Clock, MonotonicClock, VirtualClock
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
@@ -106,9 +107,11 @@ __all__ = [
     "FirstTokenTiming",
     "available_policies",
     "catalogue",
+    "checked",
     "describe_policy",
     "model_name",
     "prepare_model",
     "rule_of",
     "weights_of",
+    "with_choices",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from core_engine.choices import near_or_all
 from core_engine.errors import ConfigurationError
 from core_engine.hookspecs import NoOptions
 from core_engine.selection import (
@@ -80,7 +81,7 @@ def describe_policy(name: str) -> PolicyDescription:
     """The installed policy of that name; raises ConfigurationError where there is none or it is broken."""
     point = available_policies().get(name)
     if point is None:
-        raise ConfigurationError(f"there is no policy {name!r}; there are {', '.join(sorted(available_policies()))}")
+        raise ConfigurationError(f"there is no policy {name!r}; {near_or_all(name, available_policies())}")
     return _described(point)
 
 

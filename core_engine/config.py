@@ -16,6 +16,7 @@ Quantization = Literal["int8"]
 Device = Literal["auto", "cpu", "cuda"]
 ExecutorName = Literal["transformers", "simulated"]
 Weight = Annotated[float, msgspec.Meta(gt=0)]
+NumThreads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -33,7 +34,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Dtype = "auto"  # auto: bfloat16 where the device computes in it, else float32
     quantize: Quantization | None = None  # linear layers with weights of that format, for CPUs
     device: Device = "auto"
-    threads: PositiveInt | None = None  # CPU threads of the model; default: one per core
+    threads: NumThreads | None = None  # CPU threads of the model; default: one per core
     probe: bool = True  # compare mixed batches with lone ones after loading
     kernels: tuple[str, ...] | None = None  # entry points of jitney.kernels; default: those that come with Jitney
     fuse: bool = True  # swap known modules for fused ones, where these compute the same

@@ -6,13 +6,13 @@ one that nobody asked for is never imported.
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from core_engine.choices import checked, near_or_all
 from core_engine.errors import ConfigurationError
 from core_engine.hookspecs import HOOKSPEC_VERSION, PROJECT, HookSpecs, NoOptions
 
@@ -92,9 +92,7 @@ def build_policies(specs: tuple[str, ...], seed: int) -> list[NamedPolicy]:
     for spec in specs:
         name, _, text = spec.partition(":")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
-            raise ConfigurationError(f"there is no policy {name!r}; {hint}")
+            raise ConfigurationError(f"there is no policy {name!r}; {near_or_all(name, known)}")
         if any(name == other.name for other in built):
             raise ConfigurationError(f"policy {name!r} is named twice; give all its options at once")
         point = known[name][0]
@@ -135,13 +133,13 @@ def build_policy(name: str, policy_class: Any, option_text: str, seed: int) -> t
             raise ConfigurationError(f"policy {name!r} has no option {option!r}; {hint}")
     for option, value in given.items():
         try:
-            msgspec.convert({**_required(options_type, given), option: value}, options_type, strict=False)
+            checked({**_required(options_type, given), option: value}, options_type, strict=False)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"policy {name!r}: option {option}={value!r} is wrong: {error}") from error
         except (Exception, SystemExit) as error:
             raise ConfigurationError(f"policy {name!r} with {option}={value!r}: {error!r}") from error
     try:
-        options = msgspec.convert(given, options_type, strict=False)
+        options = checked(given, options_type, strict=False)
         return options, policy_class(options, seed)
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigurationError(f"policy {name!r} with options {option_text!r}: {error}") from error
@@ -170,6 +168,9 @@ def check_policy_class(name: str, policy_class: Any) -> None:
     unmarked = [hook for hook in hook_names() if hasattr(policy_class, hook) and not _is_marked(policy_class, hook)]
     if unmarked:
         raise ConfigurationError(f"policy {name!r}: {', '.join(unmarked)} is not marked with hookimpl")
+    if strangers := _marked_strangers(policy_class):
+        hint = near_or_all(strangers[0], hook_names())
+        raise ConfigurationError(f"policy {name!r}: {strangers[0]} is marked with hookimpl, but is no hook; {hint}")
     if not hooks_of(policy_class):
         raise ConfigurationError(f"policy {name!r} answers no hook: mark its methods with hookimpl")
 
@@ -218,6 +219,16 @@ def _split(text: str) -> list[str]:
             current += character
     items.append(current)
     return [item for item in items if item.strip()]
+
+
+def _marked_strangers(policy_class: type) -> list[str]:
+    """Its marked methods with names of no hook, but for those that say that this may be."""
+    marks = {name: getattr(getattr(policy_class, name, None), f"{PROJECT}_impl", None) for name in dir(policy_class)}
+    return [
+        name
+        for name, mark in marks.items()
+        if mark and name not in hook_names() and not mark.get("optionalhook") and not mark.get("specname")
+    ]
 
 
 def _is_marked(policy_class: type, hook: str) -> bool:

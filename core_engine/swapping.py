@@ -187,9 +187,8 @@ class Swapping:
             policies=tuple(policy.spec or policy.name for policy in self._panel.set.policies),
             reason=reason,
         )
-        _log.info(
-            "policies %s, version %d: %s %s", kind, event.version, ", ".join(event.policies) or "defaults", reason
-        )
+        names = ", ".join(event.policies) or "defaults"
+        _log.info("policies %s, version %d: %s%s", kind, event.version, names, reason and f" ({reason})")
         self.history.append(event)
         self.events.append(event)
         return event

@@ -10,8 +10,6 @@ from gateway.errors import ApiError
 
 # Probes come from machines that have no key, and a browser shows a page without one; the document holds no secret.
 KEYLESS_PATHS = frozenset({"/health", "/ready", "/openapi.json", "/docs"})
-
-
 ADMIN_PATH = "/admin/"
 
 
@@ -29,8 +27,14 @@ class ApiKeys:
         return bool(self._digests)
 
     def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        """Raise a 401 unless the path is open or the headers carry a key; `path` is already normalised."""
-        known = self._admin_digests if path.startswith(ADMIN_PATH) else self._digests
+        """Raise a 401 unless the path is open or the headers carry a key; `path` is already normalised.
+
+        Without an admin key there is nothing below ADMIN_PATH: a 404.
+        """
+        is_admin = path.startswith(ADMIN_PATH)
+        if is_admin and not self._admin_digests:
+            raise ApiError(404, "The admin API is not open: --admin-key, or `admin_key` of --config, opens it.")
+        known = self._admin_digests if is_admin else self._digests
         if not known or path in self._keyless_paths:
             return
         token = offered_key(headers)

@@ -11,6 +11,7 @@ import msgspec
 from litestar import Request
 from litestar.types import Receive
 
+from core_engine import with_choices
 from gateway.errors import ApiError, ClientDisconnected, invalid
 from gateway.settings import GatewaySettings
 from gateway.state import Gateway
@@ -129,7 +130,7 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[T], max_depth: int) -
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _field_error(str(error)) from None
+        raise _field_error(with_choices(str(error), decoder.type)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         detail = "it ends too early" if "truncated" in str(error) else str(error)
         raise invalid(f"The body is not valid JSON in UTF-8: {detail}.", code="invalid_json") from None

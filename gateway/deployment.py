@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from core_engine import ConfigurationError, EngineConfig, model_name
+from core_engine import ConfigurationError, EngineConfig, checked, model_name
 
 ModelName = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,256}$")]
 
@@ -16,7 +16,6 @@ ToolParser = Literal["auto", "none", "hermes", "llama", "mistral", "pythonic", "
 ReasoningParser = Literal["auto", "none", "think"]
 
 _MEMORY = {"kv_memory_bytes", "kv_memory_fraction"}
-_ENGINE = tuple(name for name in EngineConfig.__struct_fields__ if name not in ("served_model_name", "memory_sharers"))
 
 
 class Parsers(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +33,9 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PARSERS = Parsers.__struct_fields__
+OPTIONS = tuple(name for name in EngineConfig.__struct_fields__ if name != "memory_sharers")  # the gateway counts these
 _NAMES = Names.__struct_fields__
+_OF_MODEL = (*_NAMES, *PARSERS, *(name for name in OPTIONS if name != "served_model_name"))
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: EngineConfig
     parsers: Parsers = Parsers()
     aliases: tuple[str, ...] = ()
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """The models of a deployment, each a table of options, and other names for them, from alias to name."""
+
+    models: tuple[dict[str, Any], ...] | None = None
+    embedding_models: tuple[dict[str, Any], ...] = ()
+    aliases: dict[ModelName, ModelName] = {}
 
 
 class Deployment:
@@ -56,12 +65,11 @@ class Deployment:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         shared = dict(options)
-        tables = msgspec.convert(shared.pop("models", None), list[dict[str, Any]] | None)
-        embedding_tables = shared.pop("embedding_models", ())
-        aliases = msgspec.convert(shared.pop("aliases", {}), dict[ModelName, ModelName])
+        named = checked({name: shared.pop(name) for name in Named.__struct_fields__ if name in shared}, Named)
         self._parsers = {name: shared.pop(name) for name in PARSERS if name in shared}
-        msgspec.convert(self._parsers, Parsers)
-        msgspec.convert(shared, EngineConfig)
+        checked(self._parsers, Parsers)
+        checked(shared, EngineConfig)
+        tables: Sequence[dict[str, Any]] | None = named.models
         if tables is not None and "model" in shared:
             raise ConfigurationError("give either `model`, for a single one, or [[models]]")
         tables = tables or [{"model": shared.pop("model", EngineConfig().model)}]
@@ -70,25 +78,25 @@ class Deployment:
             raise ConfigurationError("served_model_name names a single model: write --model NAME=MODEL for several")
         if name is not None:
             tables = [{"name": name} | tables[0]]
-        tables = [*tables, *({"task": "embed"} | table for table in embedding_tables)]
+        tables = [*tables, *({"task": "embed"} | table for table in named.embedding_models)]
         self._shared = shared
         num_sharers = sum(map(_shares_memory, tables))
-        self.models = _with_aliases([self.model(table, num_sharers) for table in tables], aliases)
+        self.models = _with_aliases([self.model(table, num_sharers) for table in tables], named.aliases)
 
     def model(self, table: Mapping[str, Any], num_sharers: int) -> ModelSettings:
         """The model that a table describes; raises ConfigurationError.
 
         Unless the table gives it memory of its own, it has one of `num_sharers` parts of what is there.
         """
-        check_names(table, (*_NAMES, *PARSERS, *_ENGINE), "a model's options")
+        check_names(table, _OF_MODEL, "a model's options")
         if "model" not in table:
             raise ConfigurationError("a model's options lack `model`: a directory, a .gguf file or a hub id")
         engine = self._shared | {key: value for key, value in table.items() if key not in (*_NAMES, *PARSERS)}
         parsing = self._parsers | {key: value for key, value in table.items() if key in PARSERS}
         try:
-            names = msgspec.convert({key: table[key] for key in _NAMES if key in table}, Names)
-            config = msgspec.convert(engine, EngineConfig)
-            parsers = msgspec.convert(parsing, Parsers)
+            names = checked({key: table[key] for key in _NAMES if key in table}, Names)
+            config = checked(engine, EngineConfig)
+            parsers = checked(parsing, Parsers)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"model {table.get('name') or table.get('model')}: {error}") from error
         name = names.name or model_name(config)

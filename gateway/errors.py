@@ -137,7 +137,7 @@ def to_api_error(error: BaseException) -> ApiError:
                 retry_after_seconds=error.retry_after_seconds,
             )
         case EngineDied():
-            message = "The engine stopped while it was working on this request; it is being restarted."
+            message = "The engine stopped while it was working on this request; send it again."
             return ApiError(503, message, code="engine_died", retry_after_seconds=5)
         case EngineUnavailable():
             message = "The engine does not take requests at the moment."

@@ -18,7 +18,7 @@ from gateway.batches.endpoints import Counter
 from gateway.batches.service import open_batches
 from gateway.cores import wait_asleep
 from gateway.cors import is_loopback_host
-from gateway.deployment import Deployment
+from gateway.deployment import Deployment, ModelSettings
 from gateway.loading import ModelLoader
 from gateway.responses_api.service import open_responses
 from gateway.served_model import ServedModel
@@ -131,7 +131,8 @@ class Lifecycle:
             await asyncio.gather(*(model.bring_up() for model in self._gateway.models))
         except (EngineUnavailable, ModelError) as error:
             if self._draining is None:
-                logger.error("%s", error)  # noqa: TRY400 - a traceback would tell a person less
+                if isinstance(error, ModelError):  # of an engine its supervisor has told
+                    logger.error("%s", error)  # noqa: TRY400 - a traceback would tell a person less
                 self.exit_status = 1
                 self._server.should_exit = True
 
@@ -157,6 +158,11 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _called(model: ModelSettings) -> str:
+    """The model's name, with what it is loaded from where that is another."""
+    return model.name if model.name == model.config.model else f"{model.name} ({model.config.model})"
+
+
 def _log_listening(listener: socket.socket, deployment: Deployment, settings: GatewaySettings) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -164,7 +170,7 @@ def _log_listening(listener: socket.socket, deployment: Deployment, settings: Ga
         "listening on http://%s:%d, loading %s",
         shown,
         port,
-        ", ".join(model.config.model for model in deployment.models),
+        ", ".join(map(_called, deployment.models)),
     )
     num_sharers = max(model.config.memory_sharers for model in deployment.models)
     if num_sharers > 1:

@@ -20,7 +20,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000  # 0: any free one
     keys: tuple[KeyConfig, ...] = ()  # API keys, and whose they are; without any the server is open
-    admin_key: str | None = None  # opens /admin; without one there is none
+    admin_key: Annotated[str, msgspec.Meta(min_length=1)] | None = None  # opens /admin; without one there is none
     cors_origins: tuple[str, ...] | None = None
     public_metrics: bool = False  # /metrics without a key even where keys are set
     drain_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # for running requests, after the first signal

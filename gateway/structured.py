@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from core_engine import Grammar, InvalidRequest
+from core_engine import Grammar, InvalidRequest, checked
 from gateway.errors import invalid
 from gateway.protocol.fields import GenerationFields, ResponseFormat, StructuredOutputs
 
@@ -43,7 +43,7 @@ def check_copies(grammar: Grammar | None, num_prompts: int, field: str) -> None:
 def response_format(nested: dict[str, Any], field: str) -> ResponseFormat:
     """A format as chat has it, out of another endpoint's `field`; raises a 400 for one that is none."""
     try:
-        return msgspec.convert(nested, ResponseFormat)
+        return checked(nested, ResponseFormat)
     except msgspec.ValidationError as error:
         problem = str(error).partition(" - at ")[0]
         raise invalid(f"Invalid value for '{field}': {problem[:1].lower()}{problem[1:]}.", param=field) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ def load_model(config: EngineConfig, directory: Path) -> Any:
     dtype = choose_dtype(config, device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+        if config.threads > (cores := len(os.sched_getaffinity(0))):
+            _log.warning(
+                "%d threads are more than the %d cores here, and will wait for each other", config.threads, cores
+            )
     transformers.logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(

@@ -26,14 +26,20 @@ def num_kv_blocks(config: EngineConfig, bytes_per_token: int, max_model_len: int
     """Blocks by `kv_memory_bytes`, else by the fraction of memory that is free now, divided by who shares it.
 
     Without either option no more than `sequence_limit` sequences of full length could use.
-    Raises ModelError where less than two blocks fit.
+    Raises ModelError where less than two blocks fit, or more is asked for than is free: an allocation alone may
+    succeed then, and the system kill somebody later.
     """
     block_bytes = bytes_per_token * config.block_size
+    free = free_bytes(device)
     if config.kv_memory_bytes is not None:
         budget, origin = config.kv_memory_bytes, "kv_memory_bytes"
+        if budget > free:
+            raise ModelError(
+                f"{origin} asks for {budget:,} bytes for keys and values, but only {free:,} are free; lower it"
+            )
     else:
         fraction = (config.kv_memory_fraction or _DEFAULT_FRACTION[device.type]) / config.memory_sharers
-        budget = int(fraction * free_bytes(device))
+        budget = int(fraction * free)
         origin = f"{fraction:.0%} of the free memory"
     num_blocks = budget // block_bytes
     if config.kv_memory_bytes is None and config.kv_memory_fraction is None:

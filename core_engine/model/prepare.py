@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 from core_engine.errors import ModelError
@@ -16,6 +18,8 @@ _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]  # neith
 
 def prepare(model: str) -> Path:
     """The model's directory, fetched or converted into the cache if need be. Raises ModelError."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars of libraries fill a log with their steps
     if model == embedded.NAME:
         return embedded.prepare()
     path = Path(model).expanduser()

@@ -15,7 +15,7 @@ import msgspec
 
 from core_engine.engine import Engine
 from core_engine.errors import ConfigurationError, ModelError
-from core_engine.loading import grammar_compiler, load_executor, prepare_model
+from core_engine.loading import grammar_compiler, load_executor, model_name, prepare_model
 from core_engine.messages import (
     Cancel,
     EngineFailed,
@@ -45,7 +45,8 @@ def main() -> None:
     end_with_parent(start.parent_pid)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    name = model_name(start.config).replace("%", "%%")
+    logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s %(levelname)s {name}: %(message)s")
     logging.getLogger("jitney").setLevel(start.log_level)
     with contextlib.closing(EngineLink(directory)) as link:
         engine = _load(start, link)

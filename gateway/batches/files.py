@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from litestar.types import Receive
 
-from core_engine import Overloaded
+from core_engine import Overloaded, checked
 from gateway.batches.database import FILE_OVERHEAD_BYTES, BatchDatabase, Transaction
 from gateway.batches.upload import UploadLimits, no_room, receive_upload
 from gateway.errors import ApiError, invalid
@@ -207,6 +207,6 @@ def _check_fields(fields: dict[str, str]) -> int | None:
     if not given:
         return None
     try:
-        return msgspec.convert(given, ExpiresAfter, strict=False).seconds
+        return checked(given, ExpiresAfter, strict=False).seconds
     except msgspec.ValidationError as error:
         raise invalid(f"Invalid value for 'expires_after': {error}.", param="expires_after") from None

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from gateway.commands.options import readable
+
 Figures = dict[str, Any]
 
 
@@ -75,9 +77,10 @@ def engine_config(**options: Any) -> Any:
     """The EngineConfig of these options; raises click.UsageError for a wrong one."""
     import msgspec
 
-    from core_engine import ConfigurationError, EngineConfig
+    from core_engine import ConfigurationError, EngineConfig, checked
 
+    given = {name: value for name, value in options.items() if value is not None}
     try:
-        return msgspec.convert({name: value for name, value in options.items() if value is not None}, EngineConfig)
+        return checked(given, EngineConfig)
     except (msgspec.ValidationError, ConfigurationError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(readable(error, given)) from error

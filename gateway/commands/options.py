@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,29 @@ def read_keys(path: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def readable(error: Exception, given: Container[str], file: Path | None = None) -> str:
+    """An error of msgspec's about options as one of the command line, if the option is `given` there, or of the file.
+
+    Others are told in their own words.
+    """
+    problem, found, path = str(error).partition(" - at `$.")
+    if not found:
+        return problem
+    path = path.rstrip("`")
+    name = path.partition("[")[0].partition(".")[0]
+    if name in given or file is None:
+        where = "--" + name.replace("_", "-").removesuffix("-bytes")
+    else:
+        where = f"{file.name}: {path}"
+    return f"{where}: {problem[:1].lower()}{problem[1:]}"
+
+
 def read_config(path: Path | None) -> dict[str, Any]:
     """The options of a TOML file, by name; an unknown one is refused with the near ones. No file: none."""
     if path is None:
         return {}
-    from core_engine import ConfigurationError, EngineConfig
-    from gateway.deployment import PARSERS, check_names
+    from core_engine import ConfigurationError
+    from gateway.deployment import OPTIONS, PARSERS, Named, check_names
     from gateway.settings import GatewaySettings
 
     try:
@@ -74,11 +92,10 @@ def read_config(path: Path | None) -> dict[str, Any]:
         check_names(
             options,
             (
-                *EngineConfig.__struct_fields__,
+                *OPTIONS,
                 *GatewaySettings.__struct_fields__,
                 *PARSERS,
-                "models",
-                "aliases",
+                *Named.__struct_fields__,
                 "profile",
             ),
             path.name,

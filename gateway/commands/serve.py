@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gateway.commands.options import Alias, NamedModel, Size, read_config, read_keys
+from gateway.commands.options import Alias, NamedModel, Size, read_config, read_keys, readable
 from gateway.profiles import PROFILES, with_profile
 
 if TYPE_CHECKING:
@@ -107,13 +107,14 @@ def serve(**options: Any) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("jitney").setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its warnings are about clients
+    file = options.pop("config_file")
+    in_file, given = read_config(file), _given(options)
+    if "models" in given:
+        in_file.pop("model", None)
     try:
-        in_file, given = read_config(options.pop("config_file")), _given(options)
-        if "models" in given:
-            in_file.pop("model", None)
         status = _run(run(*configured(in_file | given)))
     except msgspec.ValidationError as error:
-        raise click.UsageError(_readable(str(error))) from error
+        raise click.UsageError(readable(error, given, file)) from error
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
@@ -124,7 +125,7 @@ def configured(options: dict[str, Any]) -> tuple[Deployment, GatewaySettings]:
 
     Raises ConfigurationError and msgspec.ValidationError.
     """
-    from core_engine import weights_of
+    from core_engine import checked, weights_of
     from gateway.deployment import Deployment
     from gateway.settings import GatewaySettings
 
@@ -133,7 +134,7 @@ def configured(options: dict[str, Any]) -> tuple[Deployment, GatewaySettings]:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     of_gateway = {name: given.pop(name) for name in GatewaySettings.__struct_fields__ if name in given}
-    settings = msgspec.convert(of_gateway, GatewaySettings)
+    settings = checked(of_gateway, GatewaySettings)
     weights = given.get("tenant_weights", {})
     if isinstance(weights, dict):  # else it is refused with all that is wrong
         given["tenant_weights"] = weights | weights_of(settings.keys)
@@ -156,17 +157,6 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     if found:
         given["keys"] = [msgspec.to_builtins(KeyConfig.plain(key)) for key in found]
     return given
-
-
-def _readable(text: str) -> str:
-    """An error of a struct as one of the command line."""
-    problem, _, path = text.partition(" - at `$.")
-    path = path.rstrip("`")
-    if not path:
-        return text
-    only_in_a_file = "[" in path or "." in path
-    option = path if only_in_a_file else "--" + path.replace("_", "-").removesuffix("-bytes")
-    return f"{option}: {problem[:1].lower()}{problem[1:]}"
 
 
 def _run(work: Any) -> int:

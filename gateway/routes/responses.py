@@ -11,6 +11,7 @@ from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 from msgspec import UNSET, UnsetType
 
+from core_engine import checked
 from gateway.body import read_json
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ApiError, invalid
@@ -107,7 +108,7 @@ def _check_background(fields: ResponseRequest) -> None:
 def _page_options(request: Request[Any, Any, Any]) -> PageOptions:
     query = {name: value for name, value in request.query_params.items() if name in PageOptions.__struct_fields__}
     try:
-        return msgspec.convert(query, PageOptions, strict=False)
+        return checked(query, PageOptions, strict=False)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`")

@@ -63,7 +63,10 @@ def test_what_are_no_options_is_named(text: str) -> None:
         (("fcfs:size=2",), "'fcfs' has no option 'size'; it has none"),
         (("orca:max_batch=0",), "'orca': option max_batch=0 is wrong: .*>= 1"),
         (("orca:max_batch=many",), "'orca': option max_batch='many' is wrong"),
-        (("orca:output=guessed",), "'orca': option output='guessed' is wrong"),
+        (
+            ("orca:output=guessed",),
+            "output='guessed' is wrong: 'guessed' is not one of declared, predicted",
+        ),
     ],
 )
 def test_a_wrong_specification_says_what_is_right(specs: tuple[str, ...], words: str) -> None:
@@ -109,6 +112,18 @@ class AnswersNothing:
     hookspec_range = (1, 1)
 
 
+class MistypesItsOnlyHook:
+    hookspec_range = (1, 1)
+
+    @hookimpl
+    def rank_sequence(self) -> Any: ...
+
+
+class MistypesAHook(Sound):
+    @hookimpl
+    def on_iteration_ended(self) -> Any: ...
+
+
 class CannotBeBuilt(Sound):
     def __init__(self, options: Any, seed: int) -> None:
         raise OSError("no space left")
@@ -134,6 +149,8 @@ class RefusesTogether(Sound):
         (OptionsOfAnotherKind, "Options is .*dict.*, not a msgspec.Struct"),
         (ForgetsTheMark, "plan_iteration is not marked with hookimpl"),
         (AnswersNothing, "answers no hook"),
+        (MistypesItsOnlyHook, "rank_sequence is marked with hookimpl, but is no hook; did you mean rank_sequences"),
+        (MistypesAHook, "on_iteration_ended is marked.*; did you mean on_iteration_end"),
         (CannotBeBuilt, "can't be built: .*no space left"),
         (Exits, "can't be built: SystemExit"),
         (RefusesTogether, "size 1 does not go with seed 0"),
@@ -144,6 +161,15 @@ class RefusesTogether(Sound):
 def test_what_is_no_policy_is_refused(policy_class: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f"policy 'it'.*{words}"):
         build_policy("it", policy_class, "", 0)
+
+
+class AnswersAHookOfLater(Sound):
+    @hookimpl(optionalhook=True)
+    def of_a_later_release(self) -> Any: ...
+
+
+def test_a_hook_that_may_be_missing_is_no_mistake() -> None:
+    build_policy("it", AnswersAHookOfLater, "", 0)
 
 
 @pytest.mark.parametrize(

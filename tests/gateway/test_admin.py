@@ -73,7 +73,10 @@ def complete(server: ServerProcess, num_tokens: int) -> str:
 def test_without_an_admin_key_there_is_no_admin(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "tiny")
     with serving(tmp_path / "log", "--executor", "simulated", "--model", str(model)) as plain, plain.client() as client:
-        assert client.get("/admin/policies").status_code == 404
+        for path in ("/admin/policies", "/admin/models"):
+            answer = client.get(path)
+            assert answer.status_code == 404
+            assert "--admin-key" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer guess"}])

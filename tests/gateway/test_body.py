@@ -145,6 +145,18 @@ def test_an_error_names_the_field(fields: bytes, param: str) -> None:
     assert param in str(error)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (b'"tool_choice": "some"', "'tool_choice': 'some' is not one of auto, none, required."),
+        (b'"tool_choice": {"type": "tool"}', "'tool_choice.type': 'tool' is not one of function, allowed_tools."),
+        (b'"response_format": {"type": "xml"}', "'xml' is not one of json_object, json_schema, text."),
+    ],
+)
+def test_an_error_says_what_would_be_right(fields: bytes, said: str) -> None:
+    assert said in str(decode_error(b'{"model": "m", "messages": [{"role": "user"}], ' + fields + b"}"))
+
+
 def test_a_missing_field_is_named() -> None:
     error = decode_error(b'{"model": "m"}')
     assert (error.param, error.code) == ("messages", "missing_required_parameter")

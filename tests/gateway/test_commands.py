@@ -68,6 +68,9 @@ def test_every_option_says_what_it_does() -> None:
         (("--kv-memory-fraction", "2"), "--kv-memory-fraction"),
         (("--api-key", ""), "empty"),
         (("--drain-seconds", "-1"), "--drain-seconds"),
+        (("--threads", "100000"), "--threads: expected `int` <= 1024"),
+        (("--admin-key", ""), "--admin-key"),
+        (("--tool-parser", "nope"), "--tool-parser: 'nope' is not one of auto, hermes"),
     ],
 )
 def test_a_wrong_option_is_named(arguments: tuple[str, ...], said: str) -> None:
@@ -159,7 +162,11 @@ def test_a_file_of_options_is_read_and_the_command_line_wins(tmp_path: Path) -> 
         ("token_limit =", "is not TOML"),
         ("[objectives.a]\ntime_to_first_token_seconds = -1", "time_to_first_token_seconds"),
         ('[[keys]]\nkey = "a"\ntenant = "a b"', "tenant"),
-        ('[[keys]]\nkey = "a"\ncolour = "red"', "colour"),
+        ('[[keys]]\nkey = "a"\ncolour = "red"', "`colour`; there are tenant"),
+        ('policies = "orca"', "jitney.toml: policies: expected `array`"),
+        ('[models]\nmodel = "org/a"', "jitney.toml: models: expected `array"),
+        ('dtype = "int4"', "jitney.toml: dtype: 'int4' is not one of auto, bfloat16"),
+        ("memory_sharers = 2", "there is no option 'memory_sharers'"),
     ],
 )
 def test_a_wrong_file_of_options_is_refused(tmp_path: Path, text: str, said: str) -> None:

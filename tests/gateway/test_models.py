@@ -253,7 +253,8 @@ def test_a_model_that_can_not_be_loaded_at_start_ends_the_server(tmp_path: Path,
     try:
         assert eventually(lambda: server.ended)
         assert server.process.returncode == 1
-        assert "config.json" in server.log
+        assert server.log.count("config.json does not describe a model") == 1
+        assert f"loading a ({models / 'a'}), empty ({tmp_path / 'empty'})" in server.log
     finally:
         server.stop()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,14 @@ def test_files_of_a_converted_model(model: Any, tmp_path: Path, cache: Path) -> 
     assert (directory / "chat_template.jinja").read_text() == "{{ messages[0]['content'] }}!"
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     assert tokenizer.encode("a  12<|im_end|>").tokens == ["a", "ĠĠ", "1", "2", "<|im_end|>"]
+
+
+def test_a_conversion_fills_no_log_with_its_progress(model: Any, tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_llama(model, path)
+    program = f"from core_engine.model.prepare import prepare; prepare({str(path)!r})"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert "%|" not in done.stderr + done.stdout
 
 
 def test_a_file_is_converted_once_until_it_changes(model: Any, tmp_path: Path, cache: Path) -> None:

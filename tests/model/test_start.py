@@ -124,6 +124,12 @@ def test_too_little_memory_for_two_blocks() -> None:
         memory.num_kv_blocks(config, 100, 1000, torch.device("cpu"))
 
 
+def test_more_memory_than_is_free_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1_000_000)
+    with pytest.raises(ModelError, match=r"kv_memory_bytes asks for 1,000,001 bytes .* only 1,000,000 are free"):
+        memory.num_kv_blocks(EngineConfig(kv_memory_bytes=1_000_001), 100, 1000, torch.device("cpu"))
+
+
 def test_memory_that_is_free() -> None:
     assert 1 << 20 < memory.free_bytes(torch.device("cpu")) < 1 << 50
 
