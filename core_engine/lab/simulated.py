@@ -29,9 +29,10 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     An iteration takes `base_seconds + row_seconds * rows + attention_pair_seconds * pairs +
     kv_token_seconds * keys read`, in which rows include idle ones and pairs are queries times the
-    keys each one sees; an empty batch takes `empty_seconds`. Each token ends its sequence with
-    `eos_probability`, decided by the same hash as the token. Without `verify` batches are not checked,
-    which takes longer the more tokens a sequence has.
+    keys each one sees; an empty batch takes `empty_seconds`. None ends earlier than `period_seconds`
+    after the one before: a pace that doesn't depend on what the engine does in between. Each token ends
+    its sequence with `eos_probability`, decided by the same hash as the token. Without `verify` batches
+    are not checked, which takes longer the more tokens a sequence has.
     """
 
     base_seconds: Seconds = 0.012
@@ -39,6 +40,7 @@ class SimulatedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     attention_pair_seconds: Seconds = 2e-8
     kv_token_seconds: Seconds = 1e-7
     empty_seconds: Seconds = 0.001
+    period_seconds: Seconds = 0.0
     eos_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     verify: bool = True
 
@@ -79,6 +81,7 @@ class SimulatedExecutor:
         self._clock = clock
         self._model = model or SimulatedModel()
         self._memory = SimulatedMemory(spec.num_blocks, spec.block_size)
+        self._due_seconds = 0.0  # when the last pass was to end
 
     @property
     def spec(self) -> ModelSpec:
@@ -89,7 +92,11 @@ class SimulatedExecutor:
         """Verify the batch and start its time."""
         if self._model.verify:
             self._memory.execute(batch)
-        return _Pass(result=self._result(batch), ready_seconds=self._clock.now() + self._model.seconds(batch))
+        started_seconds = self._clock.now()
+        self._due_seconds = max(
+            started_seconds + self._model.seconds(batch), self._due_seconds + self._model.period_seconds
+        )
+        return _Pass(result=self._result(batch), ready_seconds=self._due_seconds)
 
     def collect(self, handle: object) -> BatchResult:
         """Let the pass's time go by."""

@@ -1,12 +1,13 @@
 """The gateway by itself: how many token events a second it writes, and what it adds to the pace of the engine.
 
 The engine is simulated and decides as always, but computes nothing; so what is measured is HTTP, text and events.
+Engine and clients are processes of their own, and how much of the processor they took is told beside: where all
+together took all there is, it is the machine that was measured.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import tempfile
 import time
@@ -20,10 +21,10 @@ import psutil
 
 from core_engine import EngineConfig, prepare_model
 from gateway.bench.figures import percentile, percentiles
+from gateway.bench.reading import Reading, read_streams
 from gateway.bench.served import Served, served
 
-_EVENT = b"data: {"
-_PROMPT_TOKENS, _KV_BYTES_PER_TOKEN = 8, 23_040
+_PROMPT_TOKENS, _KV_BYTES_PER_TOKEN = 8, 46_080
 
 
 async def alone(
@@ -36,30 +37,36 @@ async def alone(
 ) -> dict[str, Any]:
     """`clients` streams of `tokens` each; `tokens_per_second` is the engine's pace over all of them, None its best."""
     directory = await asyncio.to_thread(_directory, model)
-    iteration_seconds = 0.0 if tokens_per_second is None else clients / tokens_per_second
+    period_seconds = 0.0 if tokens_per_second is None else clients / tokens_per_second
     with tempfile.TemporaryDirectory() as copied:
-        _simulated(directory, Path(copied), iteration_seconds)
+        _simulated(directory, Path(copied), period_seconds)
         options = ["--executor", "simulated", "--model", copied, "--sequence-limit", str(clients)]
         options += ["--token-limit", str(max(512, _PROMPT_TOKENS * clients))]
         options += ["--kv-memory", str(clients * (tokens + 64) * _KV_BYTES_PER_TOKEN)]
         async with served(options) as server:
             name = (await server.client.get("/v1/models")).raise_for_status().json()["data"][0]["id"]
-            await asyncio.gather(*(_stream(server, name, 16) for _ in range(clients)))
+            await _read(server, name, clients, 16)
             progress(f"{clients} clients, {tokens} tokens each")
-            process = psutil.Process(server.pid)
-            before, began = _processor_seconds(process), time.perf_counter()
-            streams = await asyncio.gather(*(_stream(server, name, tokens) for _ in range(clients)))
-            seconds, used = time.perf_counter() - began, _processor_seconds(process) - before
-    events = sum(map(len, streams))
-    gaps = [later - earlier for arrivals in streams for earlier, later in pairwise(arrivals)]
-    pace = percentile(gaps, 50) if tokens_per_second is None else iteration_seconds
+            gateway = psutil.Process(server.pid)
+            processes = {"gateway": gateway, "engine": gateway.children()[0]}
+            before = {role: _processor_seconds(process) for role, process in processes.items()}
+            began = time.perf_counter()
+            reading = await _read(server, name, clients, tokens)
+            seconds = time.perf_counter() - began
+            used = {role: _processor_seconds(process) - before[role] for role, process in processes.items()}
+    used["clients"] = reading.processor_seconds
+    events = sum(map(len, reading.arrivals))
+    gaps = [later - earlier for arrivals in reading.arrivals for earlier, later in pairwise(arrivals)]
+    pace = percentile(gaps, 50) if tokens_per_second is None else period_seconds
     return {
         "workload": "gateway",
         "clients": clients,
         "tokens": clients * tokens,
         "events": events,
+        "tokens_per_event": clients * tokens / events,
         "events_per_second": events / seconds,
-        "events_per_processor_second": events / used,
+        "events_per_processor_second": events / used["gateway"],
+        "cores": {role: each / seconds for role, each in used.items()},
         "gap_seconds": percentiles(gaps),
         "added_seconds_p99": percentile(gaps, 99) - pace,
     }
@@ -71,26 +78,22 @@ def _directory(model: str) -> Path:
     return given if given.is_dir() else prepare_model(EngineConfig(model=model))
 
 
-def _simulated(directory: Path, copied: Path, iteration_seconds: float) -> None:
-    """The model's files but its weights, described as one whose iterations take that long."""
+def _simulated(directory: Path, copied: Path, period_seconds: float) -> None:
+    """The model's files but its weights, described as one whose iterations end at that pace."""
     for file in directory.iterdir():
         if file.suffix in (".json", ".jinja"):
             (copied / file.name).symlink_to(file)
     config = copied / "config.json"
     description = json.loads(config.read_text())
     config.unlink()
-    costs = {"row_seconds": 0, "attention_pair_seconds": 0, "kv_token_seconds": 0, "empty_seconds": 0}
-    simulated = costs | {"base_seconds": iteration_seconds, "verify": False}
+    times = ("base_seconds", "row_seconds", "attention_pair_seconds", "kv_token_seconds", "empty_seconds")
+    simulated = dict.fromkeys(times, 0) | {"period_seconds": period_seconds, "verify": False}
     config.write_text(json.dumps(description | {"simulated": simulated}))
 
 
-async def _stream(server: Served, model: str, tokens: int) -> list[float]:
-    """Arrival of each event of one streamed completion, in seconds; several that come at once have one time.
-
-    A bare socket: a client library would take more of the processor than the gateway.
-    """
+async def _read(server: Served, model: str, clients: int, tokens: int) -> Reading:
+    """What that many clients get of a streamed completion each."""
     address = urlsplit(server.base_url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
     body = json.dumps(
         {
             "model": model,
@@ -102,19 +105,10 @@ async def _stream(server: Served, model: str, tokens: int) -> list[float]:
         }
     )
     head = f"POST /v1/completions HTTP/1.1\r\nhost: {address.netloc}\r\nconnection: close\r\n"
-    writer.write(f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
-    arrivals: list[float] = []
-    rest = b""
-    try:
-        while piece := await reader.read(1 << 16):
-            text = rest + piece
-            arrivals += [time.perf_counter()] * text.count(_EVENT)
-            rest = text[-len(_EVENT) + 1 :]
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-    return arrivals
+    request = f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+    assert address.hostname is not None
+    assert address.port is not None
+    return await asyncio.to_thread(read_streams, (address.hostname, address.port), [request] * clients)
 
 
 def _processor_seconds(process: psutil.Process) -> float:

@@ -41,6 +41,17 @@ class TestTime:
     def test_an_empty_batch_costs_a_fixed_time(self) -> None:
         assert self.seconds() == 7.0
 
+    def test_a_period_is_a_pace_whatever_happens_in_between(self) -> None:
+        engine, clock = simulated_engine(model=SimulatedModel(**FREE, period_seconds=1.0))
+        params = SamplingParams(temperature=0, max_tokens=5)
+        engine.submit(Request(id="a", model="simulated", prompt_token_ids=[1], sampling=params))
+        ends = []
+        for seconds_in_between in (0.0, 0.25, 0.75, 5.0, 0.5):
+            clock.advance(seconds_in_between)
+            engine.step()
+            ends.append(clock.now())
+        assert ends == [1.0, 2.0, 3.0, 8.0, 9.0]  # who is late by more than one starts a new count
+
 
 class TestTokens:
     def texts(self, *sampling: SamplingParams, prompts: list[list[int]] | None = None, **model: Any) -> list[list[int]]:
