@@ -12,7 +12,7 @@ from gateway.choice import Piece, join_pieces
 from gateway.deltas import AnswerDelta, ArgumentsDelta, CallStart, ReasoningDelta, TextDelta, said
 from gateway.generation import GenerationPlan
 from gateway.logprobs import LogprobWriter, prompt_logprobs
-from gateway.operation import ChunkWriter, wants_usage
+from gateway.operation import ChunkWriter
 from gateway.protocol.chat import (
     AnswerMessage,
     CallDelta,
@@ -36,10 +36,9 @@ class ChatWriter(ChunkWriter):
     """Writes one answer; see Writer."""
 
     def __init__(self, fields: ChatRequest, plan: GenerationPlan, serving: Serving) -> None:
-        super().__init__(plan, with_usage=wants_usage(fields))
+        super().__init__(plan, fields)
         self._created = int(time.time())
         self._usage: UnsetType | None = None if self._with_usage else UNSET
-        self._with_token_ids = bool(fields.return_token_ids)
         self._logprobs = (
             LogprobWriter(serving.text_model, fields.top_logprobs or 0, skip_special_tokens=plan.skip_special_tokens)
             if fields.logprobs
@@ -64,6 +63,10 @@ class ChatWriter(ChunkWriter):
                     token_ids=self._token_ids(part),
                 )
             )
+
+    def text_chunk(self, index: int, text: str) -> bytes:
+        """The text alone."""
+        return self._chunk(ChunkChoice(index=index, delta=Delta(content=text)))
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """A chunk without choices."""

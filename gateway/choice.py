@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from core_engine import PromptLogprobs, SequenceOutput, TokenLogprobs
 from core_engine.text import IncrementalDetokenizer, StopStrings, TextModel
@@ -22,8 +23,7 @@ class TokenEntry(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
-class Piece:
+class Piece(msgspec.Struct):
     """What a choice has gained, the tokens behind it, and in the end the reason.
 
     A piece of the prompt instead has the text of the positions `prompt_tokens`, where it is echoed, and their scores.
@@ -31,17 +31,25 @@ class Piece:
 
     index: int
     deltas: list[AnswerDelta]
-    entries: list[TokenEntry] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
+    entries: list[TokenEntry] = []
+    token_ids: list[int] = []
     finish_reason: FinishReason | None = None
     stop_string: str | None = None  # that ended it, with the reason
     prompt_tokens: range = range(0)
-    prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[PromptLogprobs] = []
 
     @property
     def text(self) -> str:
         """What it says, calls and reasoning aside."""
         return "".join(delta.text for delta in self.deltas if isinstance(delta, TextDelta))
+
+    @property
+    def only_text(self) -> str | None:
+        """The text of a piece that is nothing but one, as most are; None for any other."""
+        if len(self.deltas) != 1 or self.entries or self.finish_reason is not None or self.prompt_tokens:
+            return None
+        (delta,) = self.deltas
+        return delta.text if isinstance(delta, TextDelta) else None
 
     def parts(self) -> list[Piece]:
         """One piece for each delta and one for the reason, as they go into chunks of a stream."""
@@ -168,12 +176,16 @@ class ChoiceText:
             self._deltas.append(TextDelta(text))
 
     def _piece(self) -> Piece:
-        num_settled = self._num_characters - self._reader.num_held - self._stops.num_held - self._num_cut
         deltas, self._deltas = joined(self._deltas), []
         token_ids, self._token_ids = self._token_ids, []
+        return Piece(self.index, deltas, self._settled_entries() if self._entries else [], token_ids)
+
+    def _settled_entries(self) -> list[TokenEntry]:
+        """Take out those of the tokens of which a character is shown."""
+        num_settled = self._num_characters - self._reader.num_held - self._stops.num_held - self._num_cut
         count = sum(entry.offset < num_settled for entry in self._entries)
         entries, self._entries = self._entries[:count], self._entries[count:]
-        return Piece(self.index, deltas, entries, token_ids)
+        return entries
 
     def _end(self, reason: FinishReason) -> Piece:
         piece = self._piece()

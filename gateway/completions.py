@@ -14,7 +14,7 @@ from gateway.echo import EchoedPrompt, check_repeated, echoed_prompt, prompt_ent
 from gateway.errors import invalid
 from gateway.generation import GenerationPlan
 from gateway.logprobs import LEAST, LogprobWriter, finite, prompt_logprobs
-from gateway.operation import ChunkWriter, new_id, wants_usage
+from gateway.operation import ChunkWriter, new_id
 from gateway.prompts import completion_prompts, separate_prompts
 from gateway.protocol.completions import Completion, CompletionChoice, CompletionRequest
 from gateway.protocol.fields import PromptTokenLogprobs
@@ -99,11 +99,10 @@ class CompletionWriter(ChunkWriter):
     """Writes one answer; see Writer. Choices are numbered `prompt * n + j`."""
 
     def __init__(self, fields: CompletionRequest, plan: GenerationPlan, serving: Serving) -> None:
-        super().__init__(plan, with_usage=wants_usage(fields))
+        super().__init__(plan, fields)
         self._num_choices = fields.n or 1
         self._created = int(time.time())
         self._usage: UnsetType | None = None if self._with_usage else UNSET
-        self._with_token_ids = bool(fields.return_token_ids)
         self._logprobs = (
             LogprobWriter(serving.text_model, fields.logprobs, skip_special_tokens=plan.skip_special_tokens)
             if fields.logprobs is not None
@@ -118,6 +117,10 @@ class CompletionWriter(ChunkWriter):
         for part in piece.parts():
             told = bool(part.entries or part.prompt_tokens)
             yield self._encode([self._choice(piece.index, part, with_logprobs=told)], self._usage)
+
+    def text_chunk(self, index: int, text: str) -> bytes:
+        """The text alone."""
+        return self._encode([CompletionChoice(index=index, text=text)], self._usage)
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """A chunk without choices."""

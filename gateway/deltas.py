@@ -74,13 +74,16 @@ def said(deltas: Iterable[AnswerDelta]) -> Said:
 
 def joined(deltas: Iterable[AnswerDelta]) -> list[AnswerDelta]:
     """The same with neighbours of a kind in one, and without empty ones."""
+    some = [delta for delta in deltas if isinstance(delta, CallStart) or delta.text]
+    if len(some) < 2:
+        return some
     runs: list[tuple[AnswerDelta, list[str]]] = []
-    for delta in deltas:
+    for delta in some:
         if isinstance(delta, CallStart):
             runs.append((delta, []))
-        elif delta.text and runs and _goes_on(runs[-1][0], delta):
+        elif runs and _goes_on(runs[-1][0], delta):
             runs[-1][1].append(delta.text)
-        elif delta.text:
+        else:
             runs.append((delta, [delta.text]))
     return [
         delta if isinstance(delta, CallStart) else msgspec.structs.replace(delta, text="".join(texts))

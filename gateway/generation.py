@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from core_engine import Caller, EngineClient, FirstTokenTiming, Outcome, Request, SamplingParams, SequenceOutput, Ticket
@@ -94,6 +93,8 @@ class Generation:
         self._client = client
         self._span = span
         self._tickets: dict[int, Ticket] = {}
+        self._waiting: dict[asyncio.Future[list[SequenceOutput]], int] = {}  # for news of a prompt, one of several
+        self._unfinished = dict.fromkeys(range(len(plan.prompts)), plan.num_samples)  # choices of each prompt
         self._cached_tokens: dict[int, int] = {}  # by prompt
         self.timings: list[FirstTokenTiming] = []  # of the sequences that have a token
         self._choices = [
@@ -163,56 +164,57 @@ class Generation:
             return error
         return None
 
-    async def pieces(self) -> AsyncGenerator[Piece, None]:
-        """What the choices gain, as it comes, until each has its finish_reason.
+    @property
+    def finished(self) -> bool:
+        """Whether each choice has its finish_reason."""
+        return not self._unfinished
 
-        Raises EngineDied when the engine ends, ApiError when it can't compute a sequence.
-        """
+    def begin(self) -> Iterator[Piece]:
+        """What can be said before the engine says anything; all there is to say where it has nothing to compute."""
         for prompt in self._prompts:
-            for piece in prompt.begin():
-                yield piece
+            yield from prompt.begin()
         if not self.plan.needs_engine:
             for choice in self._choices:
                 yield choice.end_empty()
-            return
-        async with aclosing(self._outputs()) as all_outputs:
-            async for number, outputs in all_outputs:
-                self._span.tokens(sum(len(output.token_ids) for output in outputs), number)
-                for output in outputs:
-                    self._check(output)
-                    if output.timing is not None:
-                        self.timings.append(output.timing)
-                    if output.sample_index == 0:  # the others share what the first computes
-                        self._cached_tokens[number] = output.num_cached_tokens
-                    for piece in self._prompts[number].push(output.prompt_logprobs):
-                        yield piece
-                    new = self._choices[self._indices(number)[output.sample_index]].push(output)
-                    if new is not None:
-                        yield new
-                if not self._unfinished(number) and self._tickets[number].outcome is None:
-                    self._tickets[number].cancel()  # stop strings ended what the engine would go on with
+            self._unfinished.clear()
 
-    async def _outputs(self) -> AsyncGenerator[tuple[int, list[SequenceOutput]], None]:
+    async def next(self) -> Iterator[Piece]:
+        """What the choices gain next, as soon as it comes; not to be asked once all are finished.
+
+        Raises EngineDied when the engine ends; so may what it returns, and ApiError for a sequence that failed.
+        """
         if len(self._tickets) == 1:
-            ((number, ticket),) = self._tickets.items()
-            while self._unfinished(number):
-                yield number, await ticket.next()
-            return
-        waiting = {asyncio.ensure_future(ticket.next()): number for number, ticket in self._tickets.items()}
-        try:
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for future in sorted(done, key=lambda future: waiting[future]):
-                    number = waiting.pop(future)
-                    yield number, future.result()
-                    if self._unfinished(number):
-                        waiting[asyncio.ensure_future(self._tickets[number].next())] = number
-        finally:
-            for future in waiting:
-                future.cancel()
+            return self._take(0, await self._tickets[0].next())
+        for number in self._unfinished.keys() - self._waiting.values():
+            self._waiting[asyncio.ensure_future(self._tickets[number].next())] = number
+        done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
+        return self._take_several(done)
 
-    def _unfinished(self, number: int) -> bool:
-        return any(self._choices[index].finish_reason is None for index in self._indices(number))
+    def _take_several(self, done: Iterable[asyncio.Future[list[SequenceOutput]]]) -> Iterator[Piece]:
+        for future in sorted(done, key=self._waiting.__getitem__):
+            yield from self._take(self._waiting.pop(future), future.result())
+
+    def _take(self, number: int, outputs: list[SequenceOutput]) -> Iterator[Piece]:
+        """What the choices of a prompt gain by these."""
+        self._span.tokens(sum([len(output.token_ids) for output in outputs]), number)
+        for output in outputs:
+            if output.finish_reason is not None:
+                self._check(output)
+            if output.timing is not None:
+                self.timings.append(output.timing)
+            if output.sample_index == 0:  # the others share what the first computes
+                self._cached_tokens[number] = output.num_cached_tokens
+            if output.prompt_logprobs:
+                yield from self._prompts[number].push(output.prompt_logprobs)
+            new = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
+            if new is not None:
+                if new.finish_reason is not None:
+                    self._unfinished[number] -= 1
+                yield new
+        if not self._unfinished[number]:
+            del self._unfinished[number]
+            if self._tickets[number].outcome is None:
+                self._tickets[number].cancel()  # stop strings ended what the engine would go on with
 
     def _indices(self, number: int) -> range:
         """The choices of a prompt."""
@@ -225,6 +227,10 @@ class Generation:
 
     def close(self) -> None:
         """Cancel whatever still runs; calling it again changes nothing."""
+        for future in self._waiting:
+            if not future.cancel():
+                future.exception()  # nobody else looks at it, which asyncio would complain about
+        self._waiting.clear()
         for ticket in self._tickets.values():
             if ticket.outcome is None:
                 ticket.cancel()

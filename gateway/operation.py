@@ -15,6 +15,7 @@ from gateway.protocol.fields import GenerationFields
 from gateway.protocol.usage import Usage
 from gateway.served_model import Serving
 from gateway.stream import DONE, HEARTBEAT, frame
+from gateway.text_frame import PLACEHOLDER, TextFrame
 
 
 class Writer(Protocol):
@@ -51,13 +52,19 @@ class ChunkWriter(abc.ABC):
 
     heartbeat = HEARTBEAT
 
-    def __init__(self, plan: GenerationPlan, *, with_usage: bool) -> None:
+    def __init__(self, plan: GenerationPlan, fields: GenerationFields) -> None:
         self._plan = plan
-        self._with_usage = with_usage
+        self._with_usage = wants_usage(fields)
+        self._with_token_ids = bool(fields.return_token_ids)
+        self._text_frames: dict[int, TextFrame] = {}  # of the choices that have begun
 
     @abc.abstractmethod
     def chunks(self, piece: Piece) -> Iterable[bytes]:
         """What a piece adds to the stream."""
+
+    @abc.abstractmethod
+    def text_chunk(self, index: int, text: str) -> bytes:
+        """What a piece of nothing but text adds, but for the first of a choice."""
 
     @abc.abstractmethod
     def usage_chunk(self, usage: Usage) -> bytes:
@@ -73,6 +80,11 @@ class ChunkWriter(abc.ABC):
 
     def frames(self, piece: Piece) -> bytes:
         """A frame for each chunk."""
+        text_frame = self._text_frames.get(piece.index)
+        if text_frame is not None and (text := piece.only_text) is not None:
+            return text_frame.fill(text)
+        if text_frame is None and not self._with_token_ids:
+            self._text_frames[piece.index] = TextFrame(frame(self.text_chunk(piece.index, PLACEHOLDER)))
         return b"".join(map(frame, self.chunks(piece)))
 
     async def closing(self, usage: Usage) -> bytes:

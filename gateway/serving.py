@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from litestar import Request
@@ -119,7 +118,9 @@ class Exchange:
         """The same once `begin` is done."""
         assert self._generation is not None
         assert self._writer is not None
-        pieces = [piece async for piece in self._generation.pieces()]
+        pieces = list(self._generation.begin())
+        while not self._generation.finished:
+            pieces += await self._generation.next()
         return await self._writer.answer(pieces, self._generation.usage)
 
     def stream(self) -> EventStream:
@@ -138,11 +139,15 @@ class Exchange:
     async def _frames(self, generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
         if opening := writer.opening():
             yield opening
-        async with aclosing(generation.pieces()) as pieces:
-            async for piece in pieces:
+        pieces = generation.begin()
+        while True:
+            for piece in pieces:
                 yield writer.frames(piece)
                 if piece.prompt_tokens:
                     await asyncio.sleep(0)  # many of them come at once, and others want to be served too
+            if generation.finished:
+                break
+            pieces = await generation.next()
         yield await writer.closing(generation.usage)
 
     def end(self, error: BaseException | None) -> None:

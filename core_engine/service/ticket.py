@@ -24,15 +24,15 @@ class Ticket:
         self.outcome: Outcome | None = None
         self._cancel = cancel
         self._cancelled = False
-        self._pending: dict[int, list[SequenceOutput]] = {}
+        self._pending: list[SequenceOutput] = []
         self._death: str | None = None
-        self._news = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None  # that a reader waits for
 
     async def next(self) -> list[SequenceOutput]:
         """Wait for new tokens; return all there are, one output for each sequence that has some.
 
-        May be cancelled without losing anything. Raises EngineDied once the engine has ended and
-        everything it had sent is fetched; RuntimeError after the last output or a cancellation.
+        For one reader at a time. May be cancelled without losing anything. Raises EngineDied once the engine has ended
+        and everything it had sent is fetched; RuntimeError after the last output or a cancellation.
         """
         while not self._pending:
             if self._cancelled:
@@ -41,10 +41,10 @@ class Ticket:
                 raise RuntimeError(f"request {self.request_id} has ended")
             if self._death is not None:
                 raise EngineDied(self._death)
-            self._news.clear()
-            await self._news.wait()
-        pending, self._pending = self._pending, {}
-        return [_merge(outputs) for outputs in pending.values()]
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        pending, self._pending = self._pending, []
+        return pending if len(pending) == 1 else _merged(pending)
 
     def cancel(self) -> None:
         """Say that nobody wants this request any more; without effect if it has ended or was cancelled."""
@@ -53,23 +53,36 @@ class Ticket:
         self._cancelled = True
         self._pending.clear()
         self._cancel(self.request_id)
-        self._news.set()
+        self._wake()
 
     def deliver(self, output: SequenceOutput) -> None:
         """Take in what an iteration gave; called by the client."""
         if not self._cancelled:
-            self._pending.setdefault(output.sample_index, []).append(output)
-            self._news.set()
+            self._pending.append(output)
+            self._wake()
 
     def finish(self, outcome: Outcome) -> None:
         """Take in how the request ended; called by the client."""
         self.outcome = outcome
-        self._news.set()
+        self._wake()
 
     def die(self, reason: str) -> None:
         """Take in that the engine has ended; called by the client."""
         self._death = reason
-        self._news.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        news = self._news
+        if news is not None and not news.done():
+            news.set_result(None)
+
+
+def _merged(outputs: list[SequenceOutput]) -> list[SequenceOutput]:
+    """One output for each sequence, in the order in which they came first."""
+    by_sequence: dict[int, list[SequenceOutput]] = {}
+    for output in outputs:
+        by_sequence.setdefault(output.sample_index, []).append(output)
+    return [_merge(successive) for successive in by_sequence.values()]
 
 
 def _merge(outputs: list[SequenceOutput]) -> SequenceOutput:

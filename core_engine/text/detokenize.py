@@ -25,13 +25,17 @@ class IncrementalDetokenizer:
     ) -> None:
         self._token_bytes = text_model.token_bytes_by_id
         self._hidden = text_model.special_token_ids - shown_token_ids if skip_special_tokens else frozenset()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._open = b""  # the beginning of a character
 
     def push(self, token_ids: Iterable[int]) -> str:
         """Return the characters that these tokens complete; the bytes of an open one are kept."""
         table, hidden = self._token_bytes, self._hidden
-        return self._decoder.decode(b"".join([table[token] for token in token_ids if token not in hidden]))
+        known = self._open + b"".join([table[token] for token in token_ids if token not in hidden])
+        text, num_bytes = codecs.utf_8_decode(known, "replace", False)
+        self._open = known[num_bytes:]
+        return text
 
     def flush(self) -> str:
         """Return what was kept back, at the end of the sequence."""
-        return self._decoder.decode(b"", final=True)
+        known, self._open = self._open, b""
+        return codecs.utf_8_decode(known, "replace", True)[0]

@@ -48,9 +48,10 @@ class TokenBytes(dict[int, bytes]):
     def _bytes_of(self, token_id: int, token: str) -> bytes:
         if self._byte_level:
             # An added token is spelled as it reads, the others in the alphabet that stands for bytes.
-            if token_id in self._added or not all(character in BYTE_OF for character in token):
+            try:
+                return token.encode() if token_id in self._added else bytes([BYTE_OF[character] for character in token])
+            except KeyError:
                 return token.encode()
-            return bytes(BYTE_OF[character] for character in token)
         if self._byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes([int(match[1], 16)])
         for rewrite in self._rewrites:

@@ -44,8 +44,10 @@ class TokenHistogram:
         """Count `count` tokens that came `seconds` after the ones before them."""
         self._counts[bisect_left(self._bounds, seconds)] += count
         self._sum += seconds * count
-        self._min = min(self._min, seconds)
-        self._max = max(self._max, seconds)
+        if seconds < self._min:
+            self._min = seconds
+        if seconds > self._max:
+            self._max = seconds
 
     def collect(self) -> HistogramDataPoint | None:
         """What was recorded so far, if anything."""

@@ -120,7 +120,8 @@ class RequestSpan:
         """Note that `count` tokens of all choices of a prompt came at once; the first of all is the first token."""
         if self._ended or not count:
             return
-        self.first_token()
+        if self._first_token is None:
+            self.first_token()
         now = self._clock()
         previous = self._last_tokens.get(prompt_index)
         if previous is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 from collections.abc import Iterator
@@ -72,6 +73,18 @@ def test_an_error_before_the_first_token_is_a_status(server: RunningGateway) -> 
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "engine_died"
         assert int(response.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_engine_that_dies_is_told_of_once_for_all_prompts(
+    server: RunningGateway, caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    server.engine.script = server.saying("one two", failure=EngineDied("x"), failure_after=2)
+    response = server.complete(prompt=["a", "b", "c"], stream=stream)
+    assert response.text.count("engine_died") == 1
+    assert eventually(lambda: not server.gateway.is_busy)
+    gc.collect()  # of what nobody has looked at asyncio complains when it goes
+    assert not caplog.records
 
 
 def test_a_failed_sequence_is_an_error_and_ends_its_siblings(server: RunningGateway) -> None:
