@@ -59,6 +59,7 @@ async def serve(deployment: Deployment, settings: GatewaySettings) -> int:
         server = _Server(_server_config(app, settings))
         lifecycle = Lifecycle(gateway, server)
         lifecycle.watch_signals()
+        listener.listen(server.config.backlog)  # before it is said, so that who reads it may come at once
         _log_listening(listener, deployment, settings)
         cleanup.push_async_callback(gateway.stop)
         bringing_up = asyncio.ensure_future(lifecycle.bring_up())

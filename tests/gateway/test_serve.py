@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -14,8 +18,10 @@ import httpx
 import psutil
 import pytest
 
+from gateway.commands.serve import configured
+from gateway.server import serve
 from tests.gateway.events import read_events
-from tests.support.server import ServerProcess, eventually, serving
+from tests.support.server import PATIENCE_SECONDS, ServerProcess, eventually, serving
 from tests.support.tiny_model import write_tiny_model
 
 SLOW = {"base_seconds": 0.02, "row_seconds": 0.0}
@@ -184,3 +190,37 @@ def test_twenty_clients_leaving_free_the_engine(server: ServerProcess, stream: b
 def gauge(client: httpx.Client, name: str) -> float:
     lines = client.get("/metrics").text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
+
+
+class _Visitor(logging.Handler):
+    """Connects to the port that a line of the log names, as soon as it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[bool] = []
+        self.has_come = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        named = re.search(r"listening on http://127.0.0.1:(\d+)", record.getMessage())
+        if named:
+            with socket.socket() as visitor:
+                self.found.append(visitor.connect_ex(("127.0.0.1", int(named[1]))) == 0)
+            self.has_come.set()
+
+
+async def test_who_reads_that_it_listens_may_come_at_once(tmp_path: Path) -> None:
+    options = {"executor": "simulated", "model": str(write_tiny_model(tmp_path / "tiny")), "data_dir": str(tmp_path)}
+    visitor, logger = _Visitor(), logging.getLogger("jitney")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(visitor)
+    try:
+        running = asyncio.create_task(serve(*configured(options | {"port": 0})))
+        await asyncio.wait_for(visitor.has_come.wait(), PATIENCE_SECONDS)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    finally:
+        logger.removeHandler(visitor)
+        logger.setLevel(before)
+    assert visitor.found == [True]
