@@ -86,14 +86,14 @@ class AtOnce:
     def _floors(self) -> tuple[float, float]:
         floor = linear_floor(self._config, self._directory)
         schedule = reference_schedule(self._requests("floor"), self._engine.info.vocab_size)
-        return floor.seconds(schedule), len(schedule) * floor.weight_bytes / floor.read_bytes_per_second
+        return floor.linear.seconds(schedule), len(schedule) * floor.weight_bytes / floor.read_bytes_per_second
 
 
 def describe_floor(config: EngineConfig) -> dict[str, Any]:
     """Seconds of the linear layers by number of rows, bytes of their weights, and how fast memory is read."""
     floor = linear_floor(config, prepare_model(config))
     return {
-        "linear_seconds": floor.table(),
+        "linear_seconds": floor.linear.sampled_seconds(),
         "weight_bytes": floor.weight_bytes,
         "read_bytes_per_second": floor.read_bytes_per_second,
     }

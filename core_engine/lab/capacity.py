@@ -1,4 +1,4 @@
-"""The highest rate of arrivals at which latency stays within an objective, found by bisection.
+"""The highest rate of arrivals at which latency stays within an objective, found by bisection or between few rates.
 
 Latency is normalised: from arrival to the end of the answer, divided by its output tokens (Orca, OSDI '22).
 An objective allows a percentile of it a multiple of what the same percentile is when nobody else is there.
@@ -13,6 +13,10 @@ import msgspec
 import numpy as np
 
 from core_engine.lab.arriving import Answered
+
+_MARGIN = 1.15  # by which rates are spread beyond the capacities that are expected
+_HIGHEST_PART = 0.95  # near saturation a run of finite length tells nothing more
+_FURTHER = 1.4
 
 
 class Objective(msgspec.Struct, frozen=True):
@@ -97,28 +101,40 @@ class Curve:
         below, above = self.latency(objective, low), self.latency(objective, high)
         return low * math.exp(math.log(high / low) * math.log(limit / below) / math.log(above / below))
 
-    def refine(self, objective: Objective, guess: float | None = None) -> float:
-        """Measure within the bracket, at `guess` if it lies well inside, else in its middle; returns the rate."""
+    def measure(self, rate: float) -> None:
+        """Run at that rate too."""
+        if rate not in self._answers:
+            self._answers[rate] = self._run(rate)
+
+    def refine(self, objective: Objective) -> None:
+        """Measure in the middle of the bracket."""
         low, high = self.bracket(objective)
-        rate = math.sqrt(low * high) if low else high / 2
-        if guess is not None and 1.02 * low < guess < high / 1.02:
-            rate = guess
-        self._answers[rate] = self._run(rate)
-        return rate
+        self.measure(math.sqrt(low * high) if low else high / 2)
 
 
-def search(
-    curves: Mapping[str, Curve],
-    objectives: Sequence[Objective],
-    *,
-    tolerance: float,
-    guess: Callable[[str, Objective], float | None] = lambda name, objective: None,
-    is_over: Callable[[], bool] = lambda: False,
-) -> None:
-    """Refine the widest bracket of all until every one is within a ratio of `tolerance`, or `is_over()`."""
-    while not is_over():
+def search(curves: Mapping[str, Curve], objectives: Sequence[Objective], *, tolerance: float) -> None:
+    """Refine the widest bracket of all until every one is within a ratio of `tolerance`."""
+    while True:
         widths = {(name, o): curves[name].width(o) for name in curves for o in objectives}
         name, objective = max(widths, key=widths.__getitem__)
         if widths[name, objective] <= math.log(tolerance):
             return
-        curves[name].refine(objective, guess(name, objective))
+        curves[name].refine(objective)
+
+
+def spread(curve: Curve, objectives: Sequence[Objective], num_rates: int) -> list[float]:
+    """So many rates between which all capacities of this curve lie, each in a ratio to the next, the highest first.
+
+    As parts of the rate at saturation. Every objective needs a capacity.
+    """
+    capacities = [capacity for objective in objectives if (capacity := curve.capacity(objective)) is not None]
+    highest = min(_HIGHEST_PART, _MARGIN * max(capacities) / curve.saturated_rate)
+    lowest = min(capacities) / curve.saturated_rate / _MARGIN
+    return [float(part) for part in np.geomspace(highest, lowest, num_rates)]
+
+
+def spread_further(curve: Curve, objectives: Sequence[Objective]) -> float | None:
+    """A rate below all that were measured, as a part of that at saturation, while some objective is met at none."""
+    if all(curve.bracket(objective)[0] for objective in objectives):
+        return None
+    return min(rate for rate in curve.points if rate) / _FURTHER / curve.saturated_rate

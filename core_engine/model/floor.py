@@ -8,7 +8,7 @@ in a cache when its turn comes again.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from core_engine.clock import MonotonicClock
 from core_engine.config import EngineConfig
+from core_engine.linear_table import LinearTable
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.int8_rows import ReferenceInt8Rows
 from core_engine.model.packed_linear import PackedLinear, can_pack
@@ -30,7 +31,7 @@ _READ_BYTES = 1 << 29
 
 
 class LinearFloor:
-    """Seconds of the linear layers by number of rows; between measured numbers, interpolated."""
+    """The linear layers' seconds, the bytes of their weights, and how many bytes of memory are read in a second."""
 
     def __init__(self, config: EngineConfig, directory: Path, repeats: int = 5) -> None:
         """Measures. `directory` holds the model's config.json; no weight is read."""
@@ -43,17 +44,10 @@ class LinearFloor:
         self.weight_bytes = (itemsize if config.quantize is None else 1) * _elements(body) + itemsize * _elements(head)
         multiplies_int8 = config.quantize is not None and int8_refusal(dtype, device) is None
         make = _int8_product if multiplies_int8 else _layer
-        self._body = _table(body, make, dtype, device, repeats)
-        self._head = _table(head, _layer, dtype, device, repeats)
+        self.linear = LinearTable(
+            body=_table(body, make, dtype, device, repeats), head=_table(head, _layer, dtype, device, repeats)
+        )
         self.read_bytes_per_second = _read_bytes_per_second(repeats)
-
-    def seconds(self, schedule: Iterable[tuple[int, int]]) -> float:
-        """Of these (rows through the model, rows through the output layer), added up."""
-        return sum(_at(self._body, rows) + (_at(self._head, heads) if heads else 0.0) for rows, heads in schedule)
-
-    def table(self) -> dict[int, float]:
-        """Seconds of a pass in which every row is sampled, by number of rows."""
-        return {rows: self._body[rows] + self._head[rows] for rows in _GRID}
 
 
 @torch.inference_mode()
@@ -124,13 +118,3 @@ def _int8_product(shape: tuple[int, int], dtype: torch.dtype, device: torch.devi
     outputs, inputs = shape
     layer = QuantizedLinear(nn.Linear(inputs, outputs, bias=False, dtype=dtype), ReferenceInt8Rows(), dtype)
     return lambda states: layer.product(states.view(torch.uint8)[:, :inputs].contiguous(), dtype)
-
-
-def _at(table: dict[int, float], rows: int) -> float:
-    if rows >= _GRID[-1]:
-        return table[_GRID[-1]] * rows / _GRID[-1]
-    above = next(point for point in _GRID if point >= rows)
-    if above == rows:
-        return table[rows]
-    below = max(point for point in _GRID if point < rows)
-    return table[below] + (table[above] - table[below]) * (rows - below) / (above - below)

@@ -9,6 +9,21 @@ import psutil
 _FOREIGN_CORES = 0.1
 
 
+class Disturbed(Exception):
+    """Others computed during a measurement."""
+
+    def __init__(self, foreign_cores: float) -> None:
+        super().__init__(
+            f"other processes took {foreign_cores:.2f} cores meanwhile, so the figures would say nothing; "
+            "end them, or report all the same with --force"
+        )
+
+
+def is_quiet(foreign_cores: float) -> bool:
+    """Whether others took less than a tenth of a core."""
+    return foreign_cores < _FOREIGN_CORES
+
+
 class Watch:
     """Counts the processor time of everything but this process and its children, from its making on."""
 
@@ -22,10 +37,6 @@ class Watch:
         busy = _busy_seconds() - self._busy
         own = self._own_seconds() - self._own_before
         return max(0.0, busy - own) / (time.perf_counter() - self._began)
-
-    def is_quiet(self) -> bool:
-        """Whether others took less than a tenth of a core."""
-        return self.foreign_cores() < _FOREIGN_CORES
 
     def _own_seconds(self) -> float:
         this = psutil.Process()

@@ -20,7 +20,8 @@ def reports(measure: Callable[..., Figures]) -> Callable[..., None]:
     """Make a command of a function that returns figures: adds --json and --force, checks that nothing else ran.
 
     The function's `progress` hears a line for each step. Where others computed meanwhile the command ends
-    with an error instead of figures; with --force it reports and says so.
+    with an error instead of figures; with --force it reports and says so. A function that raises Disturbed by
+    itself has `foreign_cores` among its figures.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -28,17 +29,18 @@ def reports(measure: Callable[..., Figures]) -> Callable[..., None]:
     @functools.wraps(measure)
     def command(*, as_json: bool, force: bool, **options: Any) -> None:
         from gateway.bench.figures import machine, rounded
-        from gateway.bench.quiet import Watch
+        from gateway.bench.quiet import Disturbed, Watch, is_quiet
 
         watch = Watch()
-        figures = measure(progress=lambda line: click.echo(f"... {line}", err=True), **options)
-        foreign_cores, is_quiet = watch.foreign_cores(), watch.is_quiet()
-        if not is_quiet and not force:
-            raise click.ClickException(
-                f"other processes took {foreign_cores:.2f} cores meanwhile, so the figures would say nothing; "
-                "end them, or report all the same with --force"
-            )
-        report = rounded(figures | {"machine": machine(), "quiet": is_quiet, "foreign_cores": foreign_cores})
+        try:
+            figures = measure(progress=lambda line: click.echo(f"... {line}", err=True), **options)
+            foreign_cores = figures.get("foreign_cores", watch.foreign_cores())
+            if not is_quiet(foreign_cores) and not force:
+                raise Disturbed(foreign_cores)
+        except Disturbed as error:
+            raise click.ClickException(str(error)) from error
+        quiet = {"quiet": is_quiet(foreign_cores), "foreign_cores": foreign_cores}
+        report = rounded(figures | {"machine": machine()} | quiet)
         click.echo(json.dumps(report) if as_json else json.dumps(report, indent=2))
 
     return command

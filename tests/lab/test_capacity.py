@@ -7,7 +7,7 @@ import math
 import pytest
 
 from core_engine.lab.arriving import Answered
-from core_engine.lab.capacity import Curve, Objective, search
+from core_engine.lab.capacity import Curve, Objective, search, spread, spread_further
 from gateway.bench.capacity import terms
 
 SERVICE_RATE = 4.0
@@ -44,11 +44,9 @@ def test_the_ratio_is_split_into_what_static_batching_loses() -> None:
 
     bound = Objective(50, 4.0)
     free, static = Curve(answers, answers(0)), Curve(held, answers(0))
-    assert terms(bound, free, static) is None  # nothing was measured yet
     early = Objective(50, 4.0, as_computed=True)
     search({"free": free, "static": static}, [bound, early], tolerance=1.01)
     split = terms(bound, free, static)
-    assert split is not None
     # 1 / (1 - rate / 4) reaches 4 at 3 requests/s; twice it, at twice the rate, reaches 4 at 1, and once it at 1.5.
     assert split["utilisation"] == pytest.approx(2.0)
     assert split["synchronisation"] == pytest.approx(1.5, rel=0.02)
@@ -62,13 +60,29 @@ def test_no_more_than_saturation_is_sustained() -> None:
     assert curve.capacity(bound) == pytest.approx(SERVICE_RATE, rel=0.05)
 
 
-def test_a_guess_saves_measurements() -> None:
-    bound = Objective(50, 2.0)
-    plain, guided = Curve(answers, answers(0)), Curve(answers, answers(0))
-    search({"queue": plain}, [bound], tolerance=1.05)
-    rates = iter([1.98, 2.02])
-    search({"queue": guided}, [bound], tolerance=1.05, guess=lambda name, objective: next(rates, None))
-    assert len(guided.points) < len(plain.points)
+@pytest.mark.parametrize("num_rates", [2, 5])
+def test_rates_are_spread_over_all_capacities(num_rates: int) -> None:
+    bounds = [Objective(50, factor) for factor in (1.25, 2.0, 1e6)]
+    known, asked = Curve(answers, answers(0)), Curve(answers, answers(0))
+    search({"queue": known}, bounds, tolerance=1.1)
+    parts = spread(known, bounds, num_rates)
+    assert len(parts) == num_rates
+    assert parts == sorted(parts, reverse=True)
+    for part in parts:
+        asked.measure(part * asked.saturated_rate)
+    for bound in bounds:
+        low, high = asked.bracket(bound)
+        assert 0 < low <= SERVICE_RATE * (1 - 1 / bound.factor) <= high
+
+
+def test_rates_go_down_until_every_bound_is_met() -> None:
+    bounds, curve = [Objective(50, 1.25), Objective(50, 2.0)], Curve(answers, answers(0))
+    curve.measure(3.0)
+    while (part := spread_further(curve, bounds)) is not None:
+        curve.measure(part * curve.saturated_rate)
+    lowest = min(filter(None, curve.points))
+    assert lowest <= SERVICE_RATE * (1 - 1 / 1.25) < lowest * 1.5
+    assert all(curve.capacity(bound) for bound in bounds)
 
 
 def test_short_answers_can_be_left_out_and_holding_undone() -> None:
@@ -78,10 +92,3 @@ def test_short_answers_can_be_left_out_and_holding_undone() -> None:
     assert Objective(100, 2.0, min_output_tokens=8, as_computed=True).latency(at_half) == 1.0
     with pytest.raises(ValueError, match="no answer has 9 output tokens"):
         Objective(100, 2.0, min_output_tokens=9).latency(at_half)
-
-
-def test_the_search_ends_when_told() -> None:
-    curve = Curve(answers, answers(0))
-    search({"queue": curve}, [Objective(50, 2.0)], tolerance=1.05, is_over=lambda: True)
-    assert list(curve.points) == [0.0]
-    assert curve.capacity(Objective(50, 2.0)) is None

@@ -88,16 +88,20 @@ def test_iteration_says_in_words_what_grows(llama: str) -> None:
 
 
 @pytest.mark.full
-def test_capacity_compares_scheduling_under_every_bound(llama: str) -> None:
-    report = bench(
-        *("capacity", "--model", llama, "--dtype", "float32", "--force"),
-        *("--requests", "8", "--minutes", "0", "--batch-size", "4"),
-    )
-    assert set(report["batch_sizes"].values()) == {4}
+def test_capacity_compares_scheduling_under_every_bound(llama: str, tmp_path: Path) -> None:
+    kept = str(tmp_path / "capacity.jsonl")
+    options = ("capacity", "--model", llama, "--dtype", "float32", "--force", "--keep", kept)
+    options += ("--requests", "8", "--rates", "2", "--batch-size", "4")
+    simulated, report = bench(*options, "--minutes", "0"), bench(*options)
+    assert (simulated["complete"], report["complete"]) == (False, True)
+    assert simulated["systems"] == report["systems"]
+    assert len(report["rates_measured"]) == 2
     for rows in report["tables"].values():
         assert [(row["percentile"], row["factor"]) for row in rows] == [(p, k) for p in (99, 50) for k in (2, 3, 5, 10)]
-        assert all(row["simulated_ratio"] > 0 for row in rows)
-        assert {row["ratio"] for row in rows} == {None}  # there was no time
+        assert all(row["ratio"] > 0 and row["share_of_simulated"] > 0 for row in rows)
+    result = CliRunner().invoke(main, ["bench", *options, "--threads", "1"])
+    assert result.exit_code == 2
+    assert "name another file" in result.stderr
 
 
 def test_a_picture_of_an_unknown_kind_is_refused_before_measuring() -> None:
