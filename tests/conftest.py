@@ -29,8 +29,13 @@ TESTS = Path(__file__).parent
 TORCH_PLACES = ("blackbox", "equivalence", "kernels", "model")
 SLOW_PLACES = (
     "gateway/test_demanded_calls.py",
+    "gateway/test_forced_calls.py",
+    "gateway/test_messages.py",
+    "gateway/test_responses.py",
+    "gateway/test_structured.py",
     "gateway/test_tool_formats.py",
     "grammars",
+    "lab",
     "plugins/test_fair_share.py",
     "plugins/test_gates_compared.py",
     "plugins/test_kv_feedback.py",
@@ -39,6 +44,8 @@ SLOW_PLACES = (
     "simulation",
     "swap",
     "testkit",
+    "telemetry",
+    "text/test_detokenize.py",
     "text/test_fast.py",
     "text/test_forgery.py",
 )
@@ -48,7 +55,7 @@ STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "servi
 NOT_FAST = {"clients", "full", "slow", "torch"}
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
-for profile, max_examples in (("fast", 10), ("usual", 40), ("many", 300)):
+for profile, max_examples in (("fast", 5), ("usual", 40), ("many", 300)):
     settings.register_profile(
         profile,
         max_examples=max_examples,
