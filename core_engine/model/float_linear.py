@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from core_engine.model.kernels import FloatProduct, PackedProduct
-from core_engine.model.packed_linear import replace_linears
+from core_engine.model.packed_linear import any_states, replace_linears
 from core_engine.model.quantized_linear import quantize_weight
 
 _log = logging.getLogger("jitney.model")
@@ -95,9 +95,7 @@ def unfloat_linears(model: nn.Module) -> None:
 def _is_right(
     product: PackedProduct, weight: torch.Tensor, scales: torch.Tensor | None, bias: torch.Tensor | None
 ) -> bool:
-    # Any numbers without a pattern; every input counts for every output.
-    inputs = weight.shape[1]
-    states = torch.arange(_NUM_TRIAL_ROWS * inputs, dtype=torch.float32).mul_(12.9898).sin_().view(-1, inputs)
+    states = any_states(_NUM_TRIAL_ROWS, weight.shape[1])
     floats = weight.float()
     expected = functional.linear(states, floats if scales is None else floats * scales.unsqueeze(-1), bias)
     return bool((product(states) - expected).norm() <= _TOLERANCE * expected.norm())

@@ -77,14 +77,17 @@ class PackedLinear(nn.Module):
         few_rows = row_product.product(self.packed_weight, weight, self.bias, dtype)
         if few_rows is None:
             return "can't read such weights in the way that oneDNN packs them here"
-        # Any numbers without a pattern; every input counts for every output.
-        states = torch.arange(row_product.max_rows * self.in_features, dtype=torch.float32).mul_(12.9898).sin_()
-        states = states.to(torch.bfloat16).view(row_product.max_rows, self.in_features)
+        states = any_states(row_product.max_rows, self.in_features).to(torch.bfloat16)
         expected = self._product(states).float()
         if not (few_rows(states).float() - expected).norm() <= _TOLERANCE * expected.norm():
             return "gives other results than oneDNN does"
         self._few_rows, self._max_few_rows = few_rows, row_product.max_rows
         return None
+
+
+def any_states(num_rows: int, size: int) -> torch.Tensor:
+    """Float32 `[num_rows, size]` without a pattern, to try products with: every input counts for every output."""
+    return torch.arange(num_rows * size, dtype=torch.float32).mul_(12.9898).sin_().view(num_rows, size)
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:

@@ -11,14 +11,16 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
 from core_engine.model import facts
-from core_engine.model.float_linear import float_linears, unfloat_linears
+from core_engine.model.float_linear import FloatLinear, float_linears, unfloat_linears
 from core_engine.model.kernels import KernelRegistry
-from core_engine.model.packed_linear import can_pack, pack_linears, unpack_linears
-from core_engine.model.quantized_linear import int8_refusal, quantize_linears
+from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears, unpack_linears
+from core_engine.model.quantized_linear import QuantizedLinear, int8_refusal, quantize_linears
 from core_engine.model.smoothing import input_peaks
 from core_engine.model.tracing import TracedCall, trace_attention
 
 _log = logging.getLogger("jitney.model")
+
+PACKED_LAYERS = (PackedLinear, QuantizedLinear, FloatLinear)
 
 
 class Packing(NamedTuple):

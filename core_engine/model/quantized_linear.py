@@ -16,7 +16,7 @@ from torch import nn
 
 from core_engine.errors import ModelError
 from core_engine.model.int8_rows import ZERO_POINT, Int8Rows, ReferenceInt8Rows
-from core_engine.model.packed_linear import output_layer, replace_linears
+from core_engine.model.packed_linear import any_states, output_layer, replace_linears
 from core_engine.model.smoothing import smoothing_factors
 
 _log = logging.getLogger("jitney.model")
@@ -98,7 +98,7 @@ class QuantizedLinear(nn.Module):
         )
 
     def _check(self, weight: torch.Tensor) -> None:
-        states = _any_states(2, self.in_features)
+        states = any_states(2, self.in_features)
         found = self._precise(states)
         for first in range(0, self.out_features, _SLICE):
             part = slice(first, first + _SLICE)
@@ -117,7 +117,7 @@ class QuantizedLinear(nn.Module):
         few_rows = self._rows.product(self._packed_weight, weight, self._scales, self._factors, self.bias, dtype)
         if few_rows is None:
             return None
-        states = _any_states(self._rows.max_rows, self.in_features).to(self._dtype)
+        states = any_states(self._rows.max_rows, self.in_features).to(self._dtype)
         expected = self(states.repeat(2, 1))[: self._rows.max_rows].float()
         is_same = (few_rows(states).float() - expected).norm() <= _FEW_ROWS_TOLERANCE * expected.norm()
         return few_rows if is_same else None
@@ -176,8 +176,3 @@ def precise(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.is_precise = False
-
-
-def _any_states(num_rows: int, size: int) -> torch.Tensor:
-    """Numbers without a pattern, so that every input counts for every output."""
-    return torch.arange(num_rows * size, dtype=torch.float32).mul_(12.9898).sin_().view(num_rows, size)

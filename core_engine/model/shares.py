@@ -12,11 +12,9 @@ from torch import nn
 
 from core_engine.clock import MonotonicClock
 from core_engine.model.executor import TransformersExecutor
-from core_engine.model.float_linear import FloatLinear
 from core_engine.model.fused import layer_by_layer, operators_in
 from core_engine.model.kernels import AttentionKernel
-from core_engine.model.packed_linear import PackedLinear
-from core_engine.model.quantized_linear import QuantizedLinear
+from core_engine.model.packing import PACKED_LAYERS
 
 _Answer = TypeVar("_Answer")
 _LINEAR, _ATTENTION, _OTHER = "linear", "attention", "other"
@@ -85,7 +83,7 @@ def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
     layers: dict[Any, str] = {
         module: name.rpartition(".")[2]
         for name, module in executor.model.named_modules()
-        if isinstance(module, (nn.Linear, PackedLinear, QuantizedLinear, FloatLinear))
+        if isinstance(module, (nn.Linear, *PACKED_LAYERS))
     }
     operators: list[Any] = operators_in(executor.model)
     kernels = [site.kernel for site in executor.sites]

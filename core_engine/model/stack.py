@@ -16,15 +16,12 @@ from core_engine.driver import HandDriver
 from core_engine.executor import Batch
 from core_engine.model.attention import Angles, AttentionSite, ForwardPass
 from core_engine.model.executor import TransformersExecutor
-from core_engine.model.float_linear import FloatLinear
 from core_engine.model.fused import FusedAttention, FusedGatedMLP, FusedLayer
 from core_engine.model.kernels import AttentionShape, LayerStack, PlainLayer, RunLayers
-from core_engine.model.packed_linear import PackedLinear
-from core_engine.model.quantized_linear import QuantizedLinear
+from core_engine.model.packing import PACKED_LAYERS
 
 _log = logging.getLogger("jitney.model")
 
-_WITH_FEW_ROWS = (PackedLinear, QuantizedLinear, FloatLinear)
 _TOLERANCE = 0.02  # of the norm of the logits; kernels that are the same one by one leave no difference at all
 
 
@@ -113,7 +110,7 @@ def _plain(layer: FusedLayer, site: AttentionSite, plan: int) -> PlainLayer:
     if not isinstance(mlp, FusedGatedMLP):
         raise NotStackedError("their MLPs aren't fused")
     linears = [attention.joint, attention.original.o_proj, mlp.joint, mlp.down]
-    products = [linear.few_rows if isinstance(linear, _WITH_FEW_ROWS) else None for linear in linears]
+    products = [linear.few_rows if isinstance(linear, PACKED_LAYERS) else None for linear in linears]
     joint, output, gate_up, down = products
     if joint is None or output is None or gate_up is None or down is None:
         raise NotStackedError("not all of their linear layers have a product for few rows")

@@ -7,15 +7,13 @@ from itertools import chain
 import torch
 from torch import nn
 
-from core_engine.model.float_linear import FloatLinear
-from core_engine.model.packed_linear import PackedLinear
-from core_engine.model.quantized_linear import QuantizedLinear
+from core_engine.model.packing import PACKED_LAYERS
 
 
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all parameters, buffers and packed weights; what several modules share counts once."""
     plain = {tensor.untyped_storage().data_ptr(): tensor for tensor in chain(model.parameters(), model.buffers())}
-    packed = [module for module in model.modules() if isinstance(module, (PackedLinear, QuantizedLinear, FloatLinear))]
+    packed = [module for module in model.modules() if isinstance(module, PACKED_LAYERS)]
     return sum(tensor.untyped_storage().nbytes() for tensor in plain.values()) + sum(
         module.packed_bytes for module in packed
     )

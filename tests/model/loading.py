@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from core_engine.config import EngineConfig
 from core_engine.executor import Executor
 from core_engine.model import load_executor, prepare_model
@@ -22,6 +24,19 @@ def config_for(directory: Path, **options: Any) -> EngineConfig:
         "kernels": ("torch",),
     }
     return EngineConfig(model=str(directory), **defaults | options)
+
+
+def read_weights_of_mlp(model: Any) -> None:
+    """Let the model's code reach past a linear layer of its first MLP to the weight."""
+    mlp = model.model.layers[0].mlp
+    genuine = mlp.forward
+
+    def reads_weight(states: torch.Tensor) -> torch.Tensor:
+        assert mlp.gate_proj.weight.dim() == 2
+        answer: torch.Tensor = genuine(states)
+        return answer
+
+    mlp.forward = reads_weight
 
 
 def load(directory: Path, phases: list[str] | None = None, **options: Any) -> Executor:

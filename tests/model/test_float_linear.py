@@ -14,6 +14,7 @@ from core_engine.model.quantized_linear import int8_refusal
 from core_engine.model.weights import weight_bytes
 from tests.equivalence.families import tiny_model
 from tests.equivalence.harness import run_mixed
+from tests.model.loading import read_weights_of_mlp
 
 PRODUCT = kernels_for("cpu", None).float_product
 
@@ -73,14 +74,7 @@ def test_a_float32_model_has_its_layers_packed_and_answers_as_before() -> None:
 
 def test_a_model_that_reads_its_weights_by_itself_is_unpacked_again() -> None:
     model = tiny_model("llama")
-    mlp = model.model.layers[0].mlp
-    genuine = mlp.forward
-
-    def reads_weight(states: torch.Tensor) -> torch.Tensor:
-        assert mlp.gate_proj.weight.dim() == 2
-        return genuine(states)
-
-    mlp.forward = reads_weight
+    read_weights_of_mlp(model)
     Assembly(model, EngineConfig(dtype="float32", fuse=False))
     assert not any(isinstance(module, FloatLinear) for module in model.modules())
 

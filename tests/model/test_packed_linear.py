@@ -14,6 +14,7 @@ from core_engine.model.packed_linear import PackedLinear, can_pack, pack_linears
 from core_engine.model.weights import weight_bytes
 from tests.equivalence.families import tiny_model
 from tests.equivalence.harness import run_mixed
+from tests.model.loading import read_weights_of_mlp
 
 CPU = torch.device("cpu")
 
@@ -93,12 +94,6 @@ def test_other_formats_are_left_alone() -> None:
 def test_a_model_that_reads_its_weights_by_itself_is_unpacked_again() -> None:
     model = tiny_model("llama", dtype=torch.bfloat16)
     projection = model.model.layers[0].mlp.gate_proj
-    genuine = model.model.layers[0].mlp.forward
-
-    def reads_weight(states: torch.Tensor) -> torch.Tensor:
-        assert model.model.layers[0].mlp.gate_proj.weight.dim() == 2
-        return genuine(states)
-
-    model.model.layers[0].mlp.forward = reads_weight
+    read_weights_of_mlp(model)
     assert run_mixed(model).deviation < 0.6
     assert type(model.model.layers[0].mlp.gate_proj) is type(projection)

@@ -23,6 +23,7 @@ from core_engine.model.quantized_linear import (
 )
 from core_engine.model.smoothing import input_peaks, smoothing_factors
 from tests.equivalence.families import tiny_model
+from tests.model.loading import read_weights_of_mlp
 
 CPU = torch.device("cpu")
 TEXT = Path(__file__).parent / "texts" / "jitneys.txt"
@@ -136,14 +137,7 @@ def test_weights_of_a_model_take_half_the_memory_and_its_embeddings_stay() -> No
 @needs_int8
 def test_a_model_that_reads_its_weights_by_itself_is_refused() -> None:
     model = tiny_model("llama", dtype=torch.bfloat16)
-    mlp = model.model.layers[0].mlp
-    genuine = mlp.forward
-
-    def reads_weight(states: torch.Tensor) -> torch.Tensor:
-        assert mlp.gate_proj.weight.dim() == 2
-        return genuine(states)
-
-    mlp.forward = reads_weight
+    read_weights_of_mlp(model)
     with pytest.raises(ModelError, match="can't be quantised"):
         Assembly(model, EngineConfig(quantize="int8", kernels=("torch",)))
 

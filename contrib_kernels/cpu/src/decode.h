@@ -26,7 +26,8 @@ struct RowsOfKeys {
 template <class Math, int kRows>
 static inline void decode_block(
     const AttentionCall& call, const Item& item, int first, const RowsOfKeys<typename Math::Element>& here,
-    const RowsOfKeys<typename Math::Element>& next, const uint32_t* queries, int query_stride, const Rows& rows, int first_row) {
+    const RowsOfKeys<typename Math::Element>& next, const uint32_t* queries, int query_stride, const Rows& rows,
+    int first_row) {
     alignas(64) float scores[kRows * kKeys];
     constexpr int kWords = kKeys / Math::Dot::kPerWord;
     alignas(64) uint32_t weights[kRows * kWords];
