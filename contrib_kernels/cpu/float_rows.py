@@ -39,7 +39,7 @@ class FloatRowsLinear:
         self, library: Library, weight: torch.Tensor, scales: torch.Tensor | None, bias: torch.Tensor | None
     ) -> None:
         self._outputs, self._inputs = weight.shape
-        self._dtype = weight.dtype
+        self._dtype, self._lanes = weight.dtype, library.lanes
         self._float_rows = library.float_rows
         self._kept = (_pack(weight, library.lanes), scales, bias)
         self.parameters = LinearLayer(
@@ -60,14 +60,17 @@ class FloatRowsLinear:
 
     def weight(self) -> torch.Tensor:
         """See PackedProduct."""
+        return self.rows(torch.arange(self._outputs))
+
+    def rows(self, indices: torch.Tensor) -> torch.Tensor:
+        """See PackedProduct."""
         packed, scales, _ = self._kept
+        block, place = indices // (2 * self._lanes), indices % (2 * self._lanes)
+        half, lane = place // self._lanes, place % self._lanes
         if self._dtype == torch.bfloat16:
-            blocks = packed.permute(0, 3, 2, 1)
-        else:
-            blocks = packed.permute(0, 2, 3, 1)
-        weight = blocks.reshape(-1, self._inputs)[: self._outputs]
-        floats = (weight.view(torch.bfloat16) if self._dtype == torch.bfloat16 else weight).float()
-        return floats if scales is None else floats * scales.unsqueeze(-1)
+            return packed[block, :, lane, half].view(torch.bfloat16).float()
+        rows = packed[block, :, half, lane].float()
+        return rows if scales is None else rows * scales[indices].unsqueeze(-1)
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """`[.., outputs]` of float32 states `[.., inputs]`."""

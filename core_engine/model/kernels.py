@@ -129,6 +129,10 @@ class PackedProduct(Protocol):
         """The weight as float32 `[outputs, inputs]` again."""
         ...
 
+    def rows(self, indices: torch.Tensor) -> torch.Tensor:
+        """Float32 rows `[.., inputs]` of the weight at int64 `[..]`: what an embedding that shares it looks up."""
+        ...
+
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """`states @ weight.T + bias`, `[.., outputs]`."""
         ...

@@ -73,6 +73,7 @@ class Assembly:
         loaded_bytes = weight_bytes(model)
         if self._packing is not None:
             release_file(model)
+        self._vocab_size = model.get_input_embeddings().weight.shape[0]
         self._row_flops = facts.row_flops(model)
         self._activation_bytes = facts.activation_bytes_per_token(model)
         self._calls = trace_attention(model)
@@ -115,7 +116,7 @@ class Assembly:
             architecture=type(model).__name__,
             dtype=str(model.dtype).removeprefix("torch."),
             device=device.type,
-            vocab_size=model.get_input_embeddings().weight.shape[0],
+            vocab_size=self._vocab_size,
             max_model_len=max_model_len,
             num_blocks=num_blocks,
             block_size=config.block_size,

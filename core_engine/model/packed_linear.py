@@ -117,7 +117,7 @@ def pack_linears(model: nn.Module, row_product: RowProduct | None = None) -> int
             refusals[f"{linear.out_features} x {linear.in_features}: {layer.few_rows_refusal}"] += 1
         return layer
 
-    count = replace_linears(model, nn.Linear, packed)
+    count = replace_layers(model, nn.Linear, packed)
     for refusal, num_layers in refusals.items():
         assert row_product is not None
         _log.warning(
@@ -131,7 +131,7 @@ def pack_linears(model: nn.Module, row_product: RowProduct | None = None) -> int
 @torch.inference_mode()
 def unpack_linears(model: nn.Module) -> None:
     """Undo `pack_linears`, for a model whose code reaches past its layers to their weights."""
-    replace_linears(model, PackedLinear, PackedLinear.unpacked)
+    replace_layers(model, PackedLinear, PackedLinear.unpacked)
 
 
 def output_layer(model: Any) -> nn.Module | None:
@@ -139,7 +139,7 @@ def output_layer(model: Any) -> nn.Module | None:
     return model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
 
 
-def replace_linears(model: nn.Module, old_type: type, make: Callable[[Any], nn.Module]) -> int:
+def replace_layers(model: nn.Module, old_type: type, make: Callable[[Any], nn.Module]) -> int:
     """Put what `make` makes of it in the place of every layer of exactly that type; returns how many."""
     count = 0
     for parent in list(model.modules()):

@@ -16,7 +16,7 @@ from torch import nn
 
 from core_engine.errors import ModelError
 from core_engine.model.int8_rows import ZERO_POINT, Int8Rows, ReferenceInt8Rows
-from core_engine.model.packed_linear import any_states, output_layer, replace_linears
+from core_engine.model.packed_linear import any_states, output_layer, replace_layers
 from core_engine.model.smoothing import smoothing_factors
 
 _log = logging.getLogger("jitney.model")
@@ -161,7 +161,7 @@ def quantize_linears(
             return linear
         return QuantizedLinear(linear, used, linear.weight.dtype, peaks.get(linear))
 
-    replace_linears(model, nn.Linear, quantized)
+    replace_layers(model, nn.Linear, quantized)
     return sum(isinstance(module, QuantizedLinear) for module in model.modules())
 
 

@@ -59,6 +59,13 @@ def test_the_weight_can_be_had_again(library: Library, inputs: int, outputs: int
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
+def test_rows_of_the_weight_can_be_looked_up(library: Library, dtype: torch.dtype) -> None:
+    product, weight, _ = layer(library, 24, 37, dtype)
+    indices = torch.tensor([[0, 36, 7, 7], [8, 15, 16, 31]])
+    assert torch.equal(product.rows(indices), weight[indices])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
 def test_every_number_is_written_and_none_beyond(library: Library, rows: int, dtype: torch.dtype) -> None:
     product, _, _ = layer(library, 24, 37, dtype)
