@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from core_engine.clock import MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.executor import Executor
+from core_engine.heap import give_back_memory
 from core_engine.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def start(config: EngineConfig, directory: Path, report: Report) -> Executor:
         executor = load_proven(config, directory, phase)
         with phase("warm-up"):
             warm_up(executor, config)
-    _give_back_memory()
+    give_back_memory()
     return executor
 
 
@@ -51,13 +51,6 @@ def warm_up(executor: TransformersExecutor, config: EngineConfig) -> None:
     drawn = SamplingParams(temperature=1.0, top_p=0.9, logprobs=0)
     decodes = [driver.sequence([0], drawn) for _ in range(min(config.sequence_limit, spec.num_blocks))]
     executor.collect(executor.submit(driver.bind([(sequence, 1) for sequence in decodes])))
-
-
-def _give_back_memory() -> None:
-    """Return what loading has freed to the system: glibc keeps it, since it lies below memory that is in use."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class _Phases:

@@ -15,6 +15,7 @@ import msgspec
 
 from core_engine.engine import Engine
 from core_engine.errors import ConfigurationError, ModelError
+from core_engine.heap import give_back_memory
 from core_engine.loading import grammar_compiler, load_executor, model_name, prepare_model
 from core_engine.messages import (
     Cancel,
@@ -32,6 +33,7 @@ from core_engine.service.pieces import in_pieces
 from core_engine.service.protocol import EngineLink, Start, read_start
 
 _IDLE_WAIT_SECONDS = 0.002  # between iterations in which policies let nothing run
+_REST_SECONDS = 1.0  # without work, until memory that it took is given back
 _FAREWELL_SECONDS = 10.0  # for the parent to take note of a failure
 
 
@@ -64,7 +66,9 @@ def serve(engine: Engine, link: EngineLink) -> None:
     operator = Operator(engine)
     pause: float | None = None
     while True:
-        if pause != 0:
+        if pause is None:
+            _rest(link)
+        elif pause != 0:
             link.wait(pause)
         if not _take_in(engine, link, operator):
             return
@@ -77,6 +81,13 @@ def serve(engine: Engine, link: EngineLink) -> None:
         for message in in_pieces(output):
             link.send(message)
         pause = _IDLE_WAIT_SECONDS if _did_nothing(output) else 0
+
+
+def _rest(link: EngineLink) -> None:
+    """Wait for a message however long it takes; if it takes long, without what the iterations before have freed."""
+    if not link.wait(_REST_SECONDS):
+        give_back_memory()
+        link.wait(None)
 
 
 def _load(start: Start, link: EngineLink) -> Engine | None:

@@ -90,9 +90,9 @@ class EngineLink:
         self._submissions.connect(_address(directory, _SUBMISSIONS))
         self._outputs.connect(_address(directory, _OUTPUTS))
 
-    def wait(self, timeout_seconds: float | None) -> None:
-        """Return when `receive` has something, at the latest after the timeout (None: never)."""
-        self._submissions.poll(None if timeout_seconds is None else int(timeout_seconds * 1000))
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Whether `receive` has something; waits for it until the timeout (None: for ever)."""
+        return bool(self._submissions.poll(None if timeout_seconds is None else int(timeout_seconds * 1000)))
 
     def receive(self) -> ToEngine | None:
         """Return the next message that has arrived, or None."""

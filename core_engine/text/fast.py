@@ -29,6 +29,7 @@ _GPT2_BETWEEN_NUMBERS = _WORDS + r"|\s+(?=\p{N})|\s+(?!\S)|\s+"
 
 # Longer ones, which nothing may split, could exhaust the stack of the pattern's matcher.
 _LONG_RUN_CHARACTERS = 10_000
+_TEXTS_AT_ONCE = 256  # encodings of all would take tens of megabytes
 _RUN = re.compile(r"\s+|\S+")
 
 
@@ -70,12 +71,13 @@ def fast_encoder(tokenizer: Tokenizer) -> FastEncoder | None:
         _log.info("the tokenizer's pattern is left to itself: %s", error)
         return None
     texts = corpus([token["content"] for token in description["added_tokens"]], list(ranks))
-    known = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    for text, expected in zip(texts, known, strict=True):
-        ids = encoder.encode(text)
-        if ids is not None and ids != expected.ids:
-            _log.info("tiktoken splits %r in another way, so it isn't used", text[:60])
-            return None
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        some = texts[start : start + _TEXTS_AT_ONCE]
+        for text, expected in zip(some, tokenizer.encode_batch_fast(some, add_special_tokens=False), strict=True):
+            ids = encoder.encode(text)
+            if ids is not None and ids != expected.ids:
+                _log.info("tiktoken splits %r in another way, so it isn't used", text[:60])
+                return None
     return encoder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer, processors
 
 from core_engine.errors import InvalidRequest, ModelError
+from core_engine.heap import give_back_memory
 from core_engine.text.chat import ChatTemplate
 from core_engine.text.fast import FastEncoder, fast_encoder
 from core_engine.text.files import TokenizerFiles, read_tokenizer_files
@@ -31,7 +32,9 @@ def load_text_model(directory: str | Path) -> TextModel:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{path} can't be read as a tokenizer: {error}") from error
-    return TextModel(tokenizer, read_tokenizer_files(path.parent))
+    text_model = TextModel(tokenizer, read_tokenizer_files(path.parent))
+    give_back_memory()  # the tokenizer was read as text, and tried on more of it
+    return text_model
 
 
 class TextModel:

@@ -11,6 +11,7 @@ import pytest
 
 from core_engine import Engine, EngineConfig, Request, SamplingParams
 from core_engine.messages import Cancel, FromEngine, IterationOutput, Outcome, Shutdown, Submit, ToEngine
+from core_engine.service import process
 from core_engine.service.process import serve
 from core_engine.service.protocol import EngineLink, GatewayLink, Start, read_start, write_start
 
@@ -103,6 +104,30 @@ def test_the_loop_listens_between_iterations_and_only_to_its_own_epoch(
             send(gateway, Cancel(EPOCH, "endless"))
     assert accepted == ["endless", "real"]
     assert endings == {"real": "length", "endless": "cancelled"}
+    send(gateway, Shutdown(EPOCH))
+    loop.join(10)
+    assert not loop.is_alive()
+
+
+def test_the_loop_gives_memory_back_whenever_nothing_comes_for_a_while(
+    links: tuple[GatewayLink, EngineLink], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, link = links
+    gave_back = threading.Event()
+    monkeypatch.setattr(process, "_REST_SECONDS", 0.01)
+    monkeypatch.setattr(process, "give_back_memory", gave_back.set)
+    engine = Engine.load(EngineConfig(model=str(model), executor="simulated"))
+    engine.epoch = EPOCH
+    loop = threading.Thread(target=serve, args=(engine, link), daemon=True)
+    loop.start()
+    for id in ("a", "b"):
+        assert gave_back.wait(10)
+        gave_back.clear()
+        send(gateway, Submit(EPOCH, request(id)))
+        message = receive(gateway)
+        while not (isinstance(message, IterationOutput) and message.finished):
+            message = receive(gateway)
+    assert gave_back.wait(10)
     send(gateway, Shutdown(EPOCH))
     loop.join(10)
     assert not loop.is_alive()
