@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from core_engine.text.model import TextModel
 
@@ -27,10 +27,14 @@ class IncrementalDetokenizer:
         self._hidden = text_model.special_token_ids - shown_token_ids if skip_special_tokens else frozenset()
         self._open = b""  # the beginning of a character
 
-    def push(self, token_ids: Iterable[int]) -> str:
+    def push(self, token_ids: Sequence[int]) -> str:
         """Return the characters that these tokens complete; the bytes of an open one are kept."""
         table, hidden = self._token_bytes, self._hidden
-        known = self._open + b"".join([table[token] for token in token_ids if token not in hidden])
+        if len(token_ids) == 1:  # as nearly always
+            (token_id,) = token_ids
+            known = self._open if token_id in hidden else self._open + table[token_id]
+        else:
+            known = self._open + b"".join([table[token] for token in token_ids if token not in hidden])
         text, num_bytes = codecs.utf_8_decode(known, "replace", False)
         self._open = known[num_bytes:]
         return text

@@ -50,7 +50,8 @@ class TextModel:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.token_bytes_by_id = TokenBytes(tokenizer)
+        self.vocab_size = max(self.token_bytes_by_id, default=-1) + 1
         added = tokenizer.get_added_tokens_decoder()
         named = {text: tokenizer.token_to_id(text) for text in files.special_tokens.values()}
         eos = tokenizer.token_to_id(files.special_tokens.get("eos_token", ""))
@@ -61,7 +62,6 @@ class TextModel:
             | {id for id in named.values() if id in added}
             | set(self.eos_token_ids)
         )
-        self.token_bytes_by_id = TokenBytes(tokenizer, self.vocab_size)
         self._set_outer_tokens(files)
         self._fast: FastEncoder | None = None
         self.outer_token_ids = self._outer_tokens()

@@ -15,7 +15,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenBytes(dict[int, bytes]):
-    """Token id -> bytes, filled as ids are asked for.
+    """Token id -> bytes, all worked out at once, so that no token is slower when it comes for the first time.
 
     Joined over the tokens of a text they are the UTF-8 bytes of that text *as a continuation*: a
     word that begins with a space keeps it, also in the first token, where `decode` would drop it
@@ -25,11 +25,8 @@ class TokenBytes(dict[int, bytes]):
     Raises ModelError for a decoder whose tokens have no bytes of their own.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
-        self._added = {id: token.content for id, token in tokenizer.get_added_tokens_decoder().items()}
         decoder = json.loads(tokenizer.to_str()).get("decoder")
         steps = _flatten(decoder)
         kinds = {step["type"] for step in steps}
@@ -37,25 +34,28 @@ class TokenBytes(dict[int, bytes]):
         self._byte_fallback = "ByteFallback" in kinds
         self._rewrites = [_rewrite(step) for step in steps] if steps else [lambda token: " " + token]
         self.leading_spaces = max([_leading_spaces(step) for step in steps], default=1)
+        for token, token_id in tokenizer.get_vocab(with_added_tokens=False).items():
+            self[token_id] = _spelled(token) if self._byte_level else self._bytes_of(token)
+        for token_id, added in tokenizer.get_added_tokens_decoder().items():
+            # In the alphabet that stands for bytes only the others are spelled.
+            self[token_id] = added.content.encode() if self._byte_level else self._bytes_of(added.content)
 
     def __missing__(self, token_id: int) -> bytes:
-        token = self._tokenizer.id_to_token(token_id) if 0 <= token_id < self._vocab_size else None
-        if token is None:
-            return b""
-        self[token_id] = value = self._bytes_of(token_id, token)
-        return value
+        return b""
 
-    def _bytes_of(self, token_id: int, token: str) -> bytes:
-        if self._byte_level:
-            # An added token is spelled as it reads, the others in the alphabet that stands for bytes.
-            try:
-                return token.encode() if token_id in self._added else bytes([BYTE_OF[character] for character in token])
-            except KeyError:
-                return token.encode()
+    def _bytes_of(self, token: str) -> bytes:
         if self._byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
             return bytes([int(match[1], 16)])
         for rewrite in self._rewrites:
             token = rewrite(token)
+        return token.encode()
+
+
+def _spelled(token: str) -> bytes:
+    """The bytes that a token of byte-level BPE is spelled with."""
+    try:
+        return bytes(map(BYTE_OF.__getitem__, token))
+    except KeyError:
         return token.encode()
 
 

@@ -97,7 +97,7 @@ def word_level(decoder: decoders.Decoder | None) -> TokenBytes:
     tokenizer = Tokenizer(models.WordLevel({"play": 0, "##ing": 1, "we</w>": 2}, unk_token="play"))
     if decoder is not None:
         tokenizer.decoder = decoder
-    return TokenBytes(tokenizer, 3)
+    return TokenBytes(tokenizer)
 
 
 def test_bytes_of_other_tokenizers() -> None:
@@ -117,4 +117,4 @@ def test_an_added_token_reads_as_it_is_spelled(byte_level: TextModel) -> None:
     new = {"id": byte_level.vocab_size, "content": "née", "special": False, "normalized": False}
     description["added_tokens"].append({**new, "single_word": False, "lstrip": False, "rstrip": False})
     tokenizer = Tokenizer.from_str(json.dumps(description))
-    assert TokenBytes(tokenizer, byte_level.vocab_size + 1)[byte_level.vocab_size] == "née".encode()
+    assert TokenBytes(tokenizer)[byte_level.vocab_size] == "née".encode()
