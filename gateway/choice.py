@@ -113,6 +113,7 @@ class ChoiceText:
         )
         self._reader = reader or PlainReader()
         self._stops = StopStrings(stops)
+        self._is_plain = not any(stops) and isinstance(self._reader, PlainReader)
         self._min_tokens = min_tokens
         self._num_characters = first_offset  # made so far, held back or not
         self._num_cut = 0  # of them, by a stop string
@@ -128,6 +129,8 @@ class ChoiceText:
         """
         if self.finish_reason is not None:
             return None
+        if self._is_plain and output.finish_reason is None and not output.logprobs:
+            return self._push_plain(output.token_ids)
         for position, token_id in enumerate(output.token_ids):
             self.num_tokens += 1
             self._token_ids.append(token_id)
@@ -143,6 +146,19 @@ class ChoiceText:
             return self._end("stop")
         self._say(self._stops.flush())
         return self._end("length" if output.finish_reason == "length" else "stop")
+
+    def _push_plain(self, token_ids: list[int]) -> Piece | None:
+        """The same where text is nothing but text, as most is: nothing ends it, and nothing is told of its tokens."""
+        self.num_tokens += len(token_ids)
+        text = self._detokenizer.push(token_ids)
+        if not text:
+            self._token_ids += token_ids
+            return None
+        self._num_characters += len(text)
+        if self._token_ids:
+            token_ids = self._token_ids + token_ids
+            self._token_ids = []
+        return Piece(self.index, [TextDelta(text)], token_ids=token_ids)
 
     def end_empty(self) -> Piece:
         """End a choice that was to have no tokens."""

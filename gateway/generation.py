@@ -178,7 +178,7 @@ class Generation:
                 yield choice.end_empty()
             self._unfinished.clear()
 
-    async def next(self) -> Iterator[Piece]:
+    async def next(self) -> Iterable[Piece]:
         """What the choices gain next, as soon as it comes; not to be asked once all are finished.
 
         Raises EngineDied when the engine ends; so may what it returns, and ApiError for a sequence that failed.
@@ -194,23 +194,39 @@ class Generation:
         for future in sorted(done, key=self._waiting.__getitem__):
             yield from self._take(self._waiting.pop(future), future.result())
 
-    def _take(self, number: int, outputs: list[SequenceOutput]) -> Iterator[Piece]:
+    def _take(self, number: int, outputs: list[SequenceOutput]) -> Iterable[Piece]:
         """What the choices of a prompt gain by these."""
+        if len(outputs) == 1 and not outputs[0].prompt_logprobs:  # as nearly always
+            (output,) = outputs
+            self._span.tokens(len(output.token_ids), number)
+            piece = self._gain(number, output)
+            return () if piece is None else (piece,)
         self._span.tokens(sum([len(output.token_ids) for output in outputs]), number)
+        return self._take_all(number, outputs)
+
+    def _take_all(self, number: int, outputs: list[SequenceOutput]) -> Iterator[Piece]:
         for output in outputs:
-            if output.finish_reason is not None:
-                self._check(output)
-            if output.timing is not None:
-                self.timings.append(output.timing)
-            if output.sample_index == 0:  # the others share what the first computes
-                self._cached_tokens[number] = output.num_cached_tokens
             if output.prompt_logprobs:
                 yield from self._prompts[number].push(output.prompt_logprobs)
-            new = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
-            if new is not None:
-                if new.finish_reason is not None:
-                    self._unfinished[number] -= 1
-                yield new
+            if (piece := self._gain(number, output)) is not None:
+                yield piece
+
+    def _gain(self, number: int, output: SequenceOutput) -> Piece | None:
+        """What one choice gains."""
+        if output.finish_reason is not None:
+            self._check(output)
+        if output.timing is not None:
+            self.timings.append(output.timing)
+        if output.sample_index == 0:  # the others share what the first computes
+            self._cached_tokens[number] = output.num_cached_tokens
+        piece = self._choices[number * self.plan.num_samples + output.sample_index].push(output)
+        if piece is not None and piece.finish_reason is not None:
+            self._end_choice(number)
+        return piece
+
+    def _end_choice(self, number: int) -> None:
+        """Take note that a choice of this prompt has its finish_reason."""
+        self._unfinished[number] -= 1
         if not self._unfinished[number]:
             del self._unfinished[number]
             if self._tickets[number].outcome is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from litestar import Request
@@ -11,6 +11,7 @@ from litestar.response.base import ASGIResponse
 
 from core_engine import Caller
 from gateway.auth import api_key
+from gateway.choice import Piece
 from gateway.disconnect import unless_disconnected
 from gateway.errors import ClientDisconnected, to_api_error
 from gateway.generation import Generation
@@ -139,7 +140,7 @@ class Exchange:
     async def _frames(self, generation: Generation, writer: Writer) -> AsyncGenerator[bytes, None]:
         if opening := writer.opening():
             yield opening
-        pieces = generation.begin()
+        pieces: Iterable[Piece] = generation.begin()
         while True:
             for piece in pieces:
                 yield writer.frames(piece)

@@ -125,8 +125,9 @@ class RequestSpan:
         now = self._clock()
         previous = self._last_tokens.get(prompt_index)
         if previous is not None:
-            # Choices run side by side: each of them got about count / choices tokens in this time.
-            seconds = (now - previous) * min(self._choices, count) / count
+            seconds = now - previous
+            if count > 1:  # choices run side by side: each of them got about count / choices tokens in this time
+                seconds *= min(self._choices, count) / count
             self._token_latencies.record(seconds, count)
         self._last_tokens[prompt_index] = now
 
