@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from gateway.direct import Write, direct_writing
 from gateway.disconnect import disconnected
 from gateway.errors import ApiError, ClientDisconnected, report
 
@@ -64,7 +65,7 @@ class EventStream(ASGIResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or stop where the client hangs up."""
         tasks = [
-            asyncio.ensure_future(self._send_all(send)),
+            asyncio.ensure_future(self._send_all(direct_writing(scope), send)),
             asyncio.ensure_future(disconnected(receive)),
             asyncio.ensure_future(self._keep_alive(send)),
         ]
@@ -84,16 +85,21 @@ class EventStream(ASGIResponse):
             await self._frames.aclose()
             self._close(self._error)
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, write: Write, send: Send) -> None:
+        now = asyncio.get_running_loop().time
         try:
             async for data in self._frames:
-                await self._emit(send, data)
+                if not self._started:
+                    await self._start(send)
+                if not write(data):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                self._last_seconds = now()
         except Exception as error:
             if not self._started:
                 raise
             self._error = error
-            await self._emit(send, self._failure(report(error)))
-        async with self._sending:
+            await send({"type": "http.response.body", "body": self._failure(report(error)), "more_body": True})
+        async with self._sending:  # else a heartbeat could come after the end
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _keep_alive(self, send: Send) -> None:
@@ -102,13 +108,14 @@ class EventStream(ASGIResponse):
         while True:
             await asyncio.sleep(self._last_seconds + self._heartbeat_seconds - now())
             if now() - self._last_seconds >= self._heartbeat_seconds:
-                await self._emit(send, self._heartbeat)
+                await self._start(send)
+                async with self._sending:
+                    await send({"type": "http.response.body", "body": self._heartbeat, "more_body": True})
+                    self._last_seconds = now()
 
-    async def _emit(self, send: Send, data: bytes) -> None:
-        async with self._sending:  # else a heartbeat could overtake the start of the response
+    async def _start(self, send: Send) -> None:
+        async with self._sending:  # what comes first, a frame or a heartbeat, starts the response for both
             if not self._started:
-                self._started = True
                 self.headers.update(self._late_headers())
                 await self.start_response(send)
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-            self._last_seconds = asyncio.get_running_loop().time()
+                self._started = True

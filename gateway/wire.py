@@ -7,6 +7,7 @@ import re
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.direct import offer_writing
 from gateway.edge import error_headers, request_id
 from gateway.errors import ApiError
 from gateway.settings import GatewaySettings
@@ -68,6 +69,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_done()
         self._in_body = True
         super().on_headers_complete()
+        offer_writing(self.cycle)
 
     def on_message_complete(self) -> None:
         """The body is complete."""
