@@ -16,9 +16,10 @@ class Profile(NamedTuple):
 
 PROFILES = {
     "chat": Profile(
-        "streams without long gaps: iterations of half the usual size",
-        policies=(),
-        limits={"token_limit": 256, "sequence_limit": 64},
+        "streams without long gaps: prompts make no iteration much longer than three times its decodes",
+        policies=("stretch:max_stretch=3",),
+        # A chunk of a prompt is a block at least, and where a row costs much, 32 of them take too long.
+        limits={"token_limit": 256, "sequence_limit": 64, "block_size": 16},
     ),
     "batch": Profile(
         "most tokens a second: large iterations, many sequences, a long queue",
