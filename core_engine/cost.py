@@ -124,7 +124,9 @@ class CostModel:
             memory = max(_ERROR_MEMORY, 1 / self._learnt)
             self.error += memory * (min(1.0, off) - self.error)
         else:
-            first = [seconds * max(1.0, knot / load.rows) for knot in _KNOTS]
+            # In proportion, below too: were few rows thought to take as long, gates would let in so many prompts that
+            # no iteration of few rows came to show the opposite.
+            first = [seconds * knot / load.rows for knot in _KNOTS]
             self._weights[:_NUM_KNOTS] = np.diff(first, prepend=0.0)
         speed = seconds / self.flops(load)
         self._seconds_per_flop += (_ERROR_MEMORY if self._learnt else 1.0) * (speed - self._seconds_per_flop)

@@ -57,6 +57,12 @@ def test_first_measurement_is_believed() -> None:
     assert model.seconds(load((0, 16))) == pytest.approx(0.2, rel=0.01)
 
 
+def test_fewer_rows_than_ever_seen_are_expected_to_take_less() -> None:
+    model = CostModel()
+    model.learn(load((0, 256)), 0.4)
+    assert model.seconds(Load(rows=64)) == pytest.approx(0.1, rel=0.01)
+
+
 def measured(work: Load) -> float:
     return max(0.010 + 1e-7 * work.kv_tokens, 0.0004 * work.rows + 2e-8 * work.attention_pairs)
 

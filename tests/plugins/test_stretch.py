@@ -80,6 +80,18 @@ def test_streams_keep_going_while_a_long_prompt_is_computed() -> None:
     assert free_gap > 10 * alone
 
 
+def test_streams_keep_going_in_a_flood_that_meets_an_engine_which_has_seen_no_decodes_alone() -> None:
+    base, row, most = 0.010, 0.002, 3.0
+    model = SimulatedModel(base_seconds=base, row_seconds=row, attention_pair_seconds=0, kv_token_seconds=0)
+    run = Run(f"stretch:max_stretch={most}", token_limit=256, sequence_limit=64, num_blocks=2000, model=model)
+    run.finish(*(make_request(f"r-{i}", 200, 60) for i in range(32)))
+    mixed = [r for r in run.records if r.decode_tokens and r.prefill_tokens]
+    assert len(mixed) > 32
+    for record in mixed:
+        allowed = max(most * (base + row * record.decode_tokens), base + row * (record.decode_tokens + 16))
+        assert record.duration_seconds <= 1.1 * allowed, record
+
+
 def test_an_absolute_bound_holds_too() -> None:
     gap, alone, _ = gaps("stretch:max_stretch=1000,max_seconds=0.05")
     assert 2 * alone < gap <= 0.055
