@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import re
 
+from core_engine import EngineConfig
 from core_engine.hookspecs import PROJECT
 from gateway.commands.bench import bench
 from gateway.commands.serve import serve
@@ -42,7 +43,8 @@ def test_the_readme_has_a_row_for_every_metric() -> None:
 
 def profile_row(name: str, profile: Profile) -> str:
     policies = ", ".join(f"`{spec}`" for spec in profile.policies)
-    limits = f"{profile.limits['token_limit']}, {profile.limits['sequence_limit']}"
+    config = EngineConfig(**profile.limits)
+    limits = f"{config.token_limit}, {config.sequence_limit}, {config.block_size}"
     return f"| `{name}` | {profile.summary} | {policies} | {limits} |"
 
 
