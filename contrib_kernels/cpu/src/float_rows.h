@@ -81,14 +81,20 @@ static inline void float_tile(
 
 constexpr int kFloatTileRows = kLanes == 16 ? 12 : 6;  // as many as there are registers for
 constexpr int kPieceBytes = 256 * 1024;
+constexpr int kShares = 24;
+
+// How many of so many tasks a thread takes at once. Threads take more as they get done: all wait for the last one, and
+// a core may be taken from a thread at any time, by the server's other processes or by another tenant of the machine.
+static inline int share_of(int tasks) { return std::max(1, tasks / kShares); }
 
 // One or two rows: of one block there are too few sums to hide how long each addition takes.
 template <class Weights, int kRows>
 static void float_few_rows(const LinearLayer& linear, const float* states, float* out) {
     const int blocks = (linear.outputs + kFloatBlock - 1) / kFloatBlock;
     const size_t block_bytes = size_t(linear.inputs) * Weights::kStepBytes;
-#pragma omp parallel for schedule(static) if (int64_t(linear.inputs) * linear.outputs > 4096)
-    for (int pair = 0; pair < (blocks + 1) / 2; pair++) {
+    const int pairs = (blocks + 1) / 2;
+#pragma omp parallel for schedule(dynamic, share_of(pairs)) if (int64_t(linear.inputs) * linear.outputs > 4096)
+    for (int pair = 0; pair < pairs; pair++) {
         const char* block = static_cast<const char*>(linear.weight) + 2 * pair * block_bytes;
         float_tile<Weights, kRows, 2>(
             linear, states, block, 2 * pair + 1 < blocks ? block_bytes : 0, out, 2 * pair * kFloatBlock);
@@ -105,7 +111,7 @@ static void float_rows(const LinearLayer& linear, const float* states, float* ou
     for (int64_t start = 0; start < rows; start += most) {
         const int count = int(std::min(most, rows - start));
         const int tiles = (count + kFloatTileRows - 1) / kFloatTileRows;
-#pragma omp parallel for schedule(static) if (int64_t(linear.inputs) * linear.outputs > 4096)
+#pragma omp parallel for schedule(dynamic, share_of(blocks)) if (int64_t(linear.inputs) * linear.outputs > 4096)
         for (int b = 0; b < blocks; b++) {
             const char* block = static_cast<const char*>(linear.weight) + b * block_bytes;
             for (int tile = 0; tile < tiles; tile++) {  // of about as many rows each
