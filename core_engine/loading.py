@@ -13,6 +13,7 @@ from core_engine.grammars.compiler import GrammarCompiler
 from core_engine.grammars.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from core_engine.linear_table import LinearTable
     from core_engine.model.floor import LinearFloor
     from core_engine.model.shares import Shares
     from core_engine.model.static import StaticBatches
@@ -74,6 +75,15 @@ def linear_floor(config: EngineConfig, directory: Path) -> LinearFloor:
     from core_engine.model.floor import LinearFloor
 
     return LinearFloor(config, directory)
+
+
+def measure_linears(executor: Executor) -> LinearTable:
+    """Measure the linear layers of a real (not simulated) executor's model by themselves, as it runs them."""
+    from core_engine.model.executor import TransformersExecutor
+    from core_engine.model.floor import measure_linears as measure
+
+    assert isinstance(executor, TransformersExecutor)
+    return measure(executor.model)
 
 
 def static_batches(config: EngineConfig, directory: Path) -> StaticBatches:

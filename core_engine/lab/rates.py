@@ -17,7 +17,7 @@ from core_engine.lab.measured import run_at_once
 from core_engine.lab.timed import TimedExecutor
 from core_engine.lab.workloads import poisson, requests, uniform_lengths
 from core_engine.linear_table import LinearTable
-from core_engine.loading import linear_floor, load_executor, prepare_model
+from core_engine.loading import load_executor, measure_linears, prepare_model
 
 _SEED = 0
 _UNLOADED = 1e-6  # requests/s, at which none meets another
@@ -25,7 +25,7 @@ _WARM_UP_REQUESTS = 4
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as far as a simulation needs to know it: `linear` are the seconds of its linear layers."""
+    """A model as far as a simulation needs to know it: `linear` are the seconds of its own linear layers."""
 
     name: str
     dtype: str
@@ -44,9 +44,8 @@ class Rates:
         self._lengths = list(islice(uniform_lengths(_SEED), num_requests))
 
     def describe(self) -> Described:
-        """Measure the linear layers, before anything else is in memory, and load the model."""
-        linear = linear_floor(self._config, prepare_model(self._config)).linear
-        spec = self._executor.spec
+        """Load the model and measure its linear layers."""
+        spec, linear = self._executor.spec, measure_linears(self._executor)
         return Described(name=spec.name, dtype=spec.dtype, vocab_size=spec.vocab_size, linear=linear)
 
     def warm_up(self) -> None:

@@ -1,8 +1,8 @@
-"""The floor: how long the linear layers of a model take by themselves, and how fast memory is read.
+"""How long the linear layers of a model take by themselves, and how fast memory is read.
 
-No engine is faster than its products. They are measured as oneDNN runs them on prepacked weights, on
-random numbers of the model's shapes, one whole pass over all layers a time, so that no weight is still
-in a cache when its turn comes again.
+No engine is faster than its products. For the floor they are measured as oneDNN runs them on prepacked weights of the
+model's shapes; for a simulation of an engine as that runs them. A measurement is one whole pass over all
+layers on random numbers, so that no weight is still in a cache when its turn comes again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,11 +21,11 @@ from core_engine.config import EngineConfig
 from core_engine.linear_table import LinearTable
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.int8_rows import ReferenceInt8Rows
-from core_engine.model.packed_linear import PackedLinear, can_pack
+from core_engine.model.packed_linear import PackedLinear, can_pack, output_layer
+from core_engine.model.packing import PACKED_LAYERS
 from core_engine.model.quantized_linear import QuantizedLinear, int8_refusal
 
 _Layer = Callable[[torch.Tensor], torch.Tensor]
-_Make = Callable[[tuple[int, int], torch.dtype, torch.device], _Layer]
 
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _READ_BYTES = 1 << 29
@@ -45,9 +46,22 @@ class LinearFloor:
         multiplies_int8 = config.quantize is not None and int8_refusal(dtype, device) is None
         make = _int8_product if multiplies_int8 else _layer
         self.linear = LinearTable(
-            body=_table(body, make, dtype, device, repeats), head=_table(head, _layer, dtype, device, repeats)
+            body=_table([(make(shape, dtype, device), shape[1]) for shape in body], dtype, device, repeats),
+            head=_table([(_layer(shape, dtype, device), shape[1]) for shape in head], dtype, device, repeats),
         )
         self.read_bytes_per_second = _read_bytes_per_second(repeats)
+
+
+def measure_linears(model: Any, repeats: int = 5) -> LinearTable:
+    """The seconds of a loaded model's own linear layers, in the form that it computes them in."""
+    head = output_layer(model)
+    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *PACKED_LAYERS))]
+
+    def table(is_head: bool) -> dict[int, float]:
+        some = [(layer, layer.in_features) for layer in layers if (layer is head) == is_head]
+        return _table(some, model.dtype, model.device, repeats)
+
+    return LinearTable(body=table(False), head=table(True))
 
 
 @torch.inference_mode()
@@ -83,17 +97,17 @@ def _elements(shapes: list[tuple[int, int]]) -> int:
 
 @torch.inference_mode()
 def _table(
-    shapes: list[tuple[int, int]], make: _Make, dtype: torch.dtype, device: torch.device, repeats: int
+    layers: list[tuple[_Layer, int]], dtype: torch.dtype, device: torch.device, repeats: int
 ) -> dict[int, float]:
-    layers = [make(shape, dtype, device) for shape in shapes]
+    """Median seconds of all these layers, each with its number of inputs, by number of rows."""
     clock = MonotonicClock()
     table = {}
     for rows in _GRID:
-        inputs = {columns: torch.randn(rows, columns, dtype=dtype, device=device) for _, columns in shapes}
+        inputs = {columns: torch.randn(rows, columns, dtype=dtype, device=device) for _, columns in layers}
         seconds = []
         for _ in range(1 + repeats):
             began = clock.now()
-            for layer, (_, columns) in zip(layers, shapes, strict=True):
+            for layer, columns in layers:
                 layer(inputs[columns])
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
