@@ -28,7 +28,9 @@ os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
 TESTS = Path(__file__).parent
 TORCH_PLACES = ("blackbox", "equivalence", "kernels", "model")
 SLOW_PLACES = (
+    "gateway/test_chat_profile.py",
     "gateway/test_demanded_calls.py",
+    "gateway/test_direct.py",
     "gateway/test_forced_calls.py",
     "gateway/test_messages.py",
     "gateway/test_responses.py",
