@@ -22,7 +22,7 @@ from core_engine.linear_table import LinearTable
 from core_engine.model.devices import choose_device, choose_dtype
 from core_engine.model.int8_rows import ReferenceInt8Rows
 from core_engine.model.packed_linear import PackedLinear, can_pack, output_layer
-from core_engine.model.packing import PACKED_LAYERS
+from core_engine.model.packing import LINEAR_LAYERS
 from core_engine.model.quantized_linear import QuantizedLinear, int8_refusal
 
 _Layer = Callable[[torch.Tensor], torch.Tensor]
@@ -55,7 +55,7 @@ class LinearFloor:
 def measure_linears(model: Any, repeats: int = 5) -> LinearTable:
     """The seconds of a loaded model's own linear layers, in the form that it computes them in."""
     head = output_layer(model)
-    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *PACKED_LAYERS))]
+    layers = [module for module in model.modules() if isinstance(module, LINEAR_LAYERS)]
 
     def table(is_head: bool) -> dict[int, float]:
         some = [(layer, layer.in_features) for layer in layers if (layer is head) == is_head]

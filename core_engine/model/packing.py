@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from core_engine.config import EngineConfig
 from core_engine.errors import ModelError
@@ -21,6 +22,7 @@ from core_engine.model.tracing import TracedCall, trace_attention
 _log = logging.getLogger("jitney.model")
 
 PACKED_LAYERS = (PackedLinear, QuantizedLinear, FloatLinear)
+LINEAR_LAYERS = (nn.Linear, *PACKED_LAYERS)  # in whatever form
 
 
 class Packing(NamedTuple):

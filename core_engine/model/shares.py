@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from core_engine.clock import MonotonicClock
 from core_engine.model.executor import TransformersExecutor
 from core_engine.model.fused import layer_by_layer, operators_in
 from core_engine.model.kernels import AttentionKernel
-from core_engine.model.packing import PACKED_LAYERS
+from core_engine.model.packing import LINEAR_LAYERS
 
 _Answer = TypeVar("_Answer")
 _LINEAR, _ATTENTION, _OTHER = "linear", "attention", "other"
@@ -83,7 +82,7 @@ def count_shares(executor: TransformersExecutor) -> Iterator[Shares]:
     layers: dict[Any, str] = {
         module: name.rpartition(".")[2]
         for name, module in executor.model.named_modules()
-        if isinstance(module, (nn.Linear, *PACKED_LAYERS))
+        if isinstance(module, LINEAR_LAYERS)
     }
     operators: list[Any] = operators_in(executor.model)
     kernels = [site.kernel for site in executor.sites]

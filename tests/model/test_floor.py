@@ -10,7 +10,7 @@ from torch import nn
 
 from core_engine.model.floor import measure_linears
 from core_engine.model.packed_linear import output_layer
-from core_engine.model.packing import PACKED_LAYERS
+from core_engine.model.packing import LINEAR_LAYERS
 from tests.model.loading import MakeDirectory, load
 
 
@@ -24,7 +24,7 @@ def test_every_linear_layer_of_the_model_is_measured(
     def note(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         rows_seen[layer].add(len(inputs[0]))
 
-    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, *PACKED_LAYERS))]
+    layers = [module for module in model.modules() if isinstance(module, LINEAR_LAYERS)]
     for layer in layers:
         layer.register_forward_pre_hook(note)
     table = measure_linears(model, repeats=1)
