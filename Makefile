@@ -36,7 +36,7 @@ test: .venv/.dev ## every test but the slow ones and those of foreign clients
 	.venv/bin/pytest -m "not full and not clients" $(ARGS)
 
 test-fast: .venv/.dev ## what is pure logic, in seconds: no torch, no servers
-	.venv/bin/pytest --fast $(ARGS)
+	.venv/bin/pytest --fast --numprocesses auto --maxprocesses 4 $(ARGS)
 
 test-full: .venv/.dev ## the slow tests too, and property tests at length
 	.venv/bin/pytest --hypothesis-profile many -m "not clients" $(ARGS)

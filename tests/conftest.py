@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -52,8 +53,8 @@ SLOW_PLACES = (
     "text/test_forgery.py",
 )
 CLIENT_PLACE = "clients"
-# What starts servers, engines and processes. A module that imports one, or a test with such a fixture, is slow.
-STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "serving"}
+# What starts servers, engines and processes, or loads a client. A module that imports one, or a test with such a fixture, is slow.
+STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "sdk", "serving"}
 NOT_FAST = {"clients", "full", "slow", "torch"}
 
 # A run repeats exactly and never fails for the time it takes; `make test-full` looks further, at random.
@@ -118,6 +119,11 @@ def is_in(path: Path, *places: str) -> bool:
     return any(path.is_relative_to(TESTS / place) for place in places)
 
 
+def names_starter(path: Path) -> bool:
+    """Whether no test of a file can be fast, known without importing it and the servers it starts."""
+    return path.name.startswith("test_") and not STARTERS.isdisjoint(re.findall(r"(?<![.\w])\w+", path.read_text()))
+
+
 def starts_something(item: pytest.Item) -> bool:
     assert isinstance(item, pytest.Function)
     return not STARTERS.isdisjoint([*vars(item.module), *item.fixturenames])
@@ -128,8 +134,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--fast"):
+        return None
     left_out = is_in(collection_path, *TORCH_PLACES, *SLOW_PLACES, CLIENT_PLACE)
-    return True if config.getoption("--fast") and left_out else None
+    return True if left_out or names_starter(collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -146,6 +154,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in slow]
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("--fast") and "torch" in sys.modules:
-        pytest.exit("a test without the mark `torch` imported torch", returncode=1)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if item.config.getoption("--fast") and "torch" in sys.modules:
+        pytest.fail("this test, or one before it in its process, imported torch without the mark `torch`")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from core_engine.text import TextModel, load_text_model
-from tests.gateway.respond import client_of
 from tests.gateway.running import RunningGateway, running_gateway
 from tests.support.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    import openai
 
 
 @pytest.fixture(scope="session")
@@ -45,5 +47,7 @@ def server(shared_gateway: RunningGateway) -> RunningGateway:
 
 @pytest.fixture
 def sdk(server: RunningGateway) -> Iterator[openai.OpenAI]:
+    from tests.gateway.respond import client_of  # which takes long to import
+
     with client_of(server) as client:
         yield client

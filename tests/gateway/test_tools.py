@@ -1,15 +1,14 @@
-"""Calls of tools in answers, whole and streamed, and what the official SDK makes of them."""
+"""Calls of tools in answers, whole and streamed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 
 from tests.gateway.events import Events, read_events
 from tests.gateway.running import RunningGateway
-from tests.gateway.tool_examples import NOW, OSLO, TOOLS, choice_of, functions, message_of, prompt_of
+from tests.gateway.tool_examples import NOW, OSLO, TOOLS, choice_of, functions, message_of
 
 
 def streamed(events: Events, index: int = 0) -> list[dict[str, Any]]:
@@ -84,34 +83,6 @@ def test_no_wrapping_is_streamed(server: RunningGateway) -> None:
     pieces = [delta for choice in events.choices() for delta in choice["delta"].get("tool_calls", [])]
     assert len(pieces) > 3
     assert all(delta["index"] == 0 for delta in pieces)
-
-
-def test_the_sdk_puts_a_stream_together(server: RunningGateway, sdk: openai.OpenAI) -> None:
-    server.engine.script = server.saying(f"One moment. {OSLO}\n{NOW}")
-    with sdk.chat.completions.stream(
-        model="tiny", messages=[{"role": "user", "content": "Hello"}], tools=TOOLS
-    ) as stream:
-        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
-        final = stream.get_final_completion().choices[0]
-    assert [(event.name, event.arguments) for event in done] == [("weather", '{"town": "Oslo"}'), ("time", "{}")]
-    assert final.finish_reason == "tool_calls"
-    assert final.message.content == "One moment."
-    assert [call.function.name for call in final.message.tool_calls or []] == ["weather", "time"]
-
-
-def test_the_sdk_carries_a_call_and_its_result_back(server: RunningGateway, sdk: openai.OpenAI) -> None:
-    server.engine.script = server.saying(OSLO)
-    messages: list[Any] = [{"role": "user", "content": "Rain?"}]
-    message = sdk.chat.completions.create(model="tiny", messages=messages, tools=TOOLS).choices[0].message
-    assert message.tool_calls is not None
-    messages += [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Rain."}]
-    server.engine.script = server.saying("Yes.")
-    answer = sdk.chat.completions.create(model="tiny", messages=messages, tools=TOOLS).choices[0]
-    assert answer.message.content == "Yes."
-    assert prompt_of(server).endswith(
-        '<|im_start|>assistant\n<tool_call>\n{"name":"weather","arguments":{"town":"Oslo"}}\n</tool_call><|im_end|>\n'
-        "<|im_start|>user\n<tool_response>\nRain.\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-    )
 
 
 def test_one_call_at_a_time_ends_the_work_after_it(server: RunningGateway) -> None:
