@@ -90,7 +90,8 @@ class ChoiceText:
     What may become a stop string, is half a character, or isn't understood yet is held back, and so is the entry of
     a token until a character that it begins is shown: a stop string drops the entries of what it cuts, any other end
     drops none. The token that ends a sequence counts but is neither text nor an entry. Of special tokens only
-    `shown_token_ids` give text while `skip_special_tokens`. `first_offset` characters of the text go before.
+    `shown_token_ids` give text while `skip_special_tokens`. `first_offset` characters of the text go before. A choice
+    that `is_plain` is never ended by its text.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class ChoiceText:
         )
         self._reader = reader or PlainReader()
         self._stops = StopStrings(stops)
-        self._is_plain = not any(stops) and isinstance(self._reader, PlainReader)
+        self.is_plain = not any(stops) and isinstance(self._reader, PlainReader)
         self._min_tokens = min_tokens
         self._num_characters = first_offset  # made so far, held back or not
         self._num_cut = 0  # of them, by a stop string
@@ -129,7 +130,7 @@ class ChoiceText:
         """
         if self.finish_reason is not None:
             return None
-        if self._is_plain and output.finish_reason is None and not output.logprobs:
+        if self.is_plain and output.finish_reason is None and not output.logprobs:
             return self._push_plain(output.token_ids)
         for position, token_id in enumerate(output.token_ids):
             self.num_tokens += 1

@@ -6,7 +6,6 @@ On the long way, ASGI's, three coroutines hand on a dict to do what is one call 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from litestar.types import Scope
@@ -14,7 +13,25 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 _EXTENSION = "jitney.cycle"
 
-Write = Callable[[bytes], bool]
+
+class DirectWriter:
+    """Writes parts of the body of one response to its connection, while nobody has to wait for a slow reader."""
+
+    __slots__ = ("_connection", "_cycle", "_flow")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._flow = cycle.flow
+        self._connection = cycle.transport
+
+    def ready(self) -> bool:
+        """Whether a part can be written now; else `send` must, which may mean to wait."""
+        return not self._flow.write_paused and not self._cycle.disconnected and self._cycle.chunked_encoding is True
+
+    def write(self, part: bytes) -> None:
+        """Write a part, if there is any: an empty chunk would end the body. Only while it is `ready`."""
+        if part:
+            self._connection.write(b"%x\r\n%b\r\n" % (len(part), part))
 
 
 def offer_writing(cycle: RequestResponseCycle) -> None:
@@ -24,22 +41,8 @@ def offer_writing(cycle: RequestResponseCycle) -> None:
         cycle.scope["extensions"] = {_EXTENSION: {"reference": weakref.ref(cycle)}}
 
 
-def direct_writing(scope: Scope) -> Write:
-    """What takes a part of the body of the response that is answered.
-
-    It answers False where it has not taken it: then `send` must, which may mean to wait for a slow reader.
-    """
+def direct_writer(scope: Scope) -> DirectWriter | None:
+    """The short way of the response that is answered, if it has one."""
     extensions: dict[str, Any] = scope.get("extensions") or {}
     cycle: RequestResponseCycle | None = extensions[_EXTENSION]["reference"]() if _EXTENSION in extensions else None
-    if cycle is None:
-        return lambda part: False
-    flow, connection = cycle.flow, cycle.transport
-
-    def write(part: bytes) -> bool:
-        # An empty chunk would end the body.
-        if not part or flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
-            return False
-        connection.write(b"%x\r\n%b\r\n" % (len(part), part))
-        return True
-
-    return write
+    return None if cycle is None else DirectWriter(cycle)

@@ -190,6 +190,25 @@ class Generation:
         done, _ = await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
         return self._take_several(done)
 
+    def divert(self, ready: Callable[[], bool], show: Callable[[Piece], None]) -> None:
+        """While `next` waits, and as long as it is `ready`, `show` at once what plain text gains: most tokens, by far.
+
+        Without effect on a plan of several prompts.
+        """
+        if len(self._tickets) != 1:
+            return
+
+        def take(output: SequenceOutput) -> bool:
+            is_usual = output.finish_reason is None and not output.prompt_logprobs
+            if not is_usual or not self._choices[output.sample_index].is_plain or not ready():
+                return False
+            for piece in self._take(0, [output]):
+                show(piece)
+            return True
+
+        (ticket,) = self._tickets.values()
+        ticket.divert(take)
+
     def _take_several(self, done: Iterable[asyncio.Future[list[SequenceOutput]]]) -> Iterator[Piece]:
         for future in sorted(done, key=self._waiting.__getitem__):
             yield from self._take(self._waiting.pop(future), future.result())

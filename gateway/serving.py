@@ -126,13 +126,15 @@ class Exchange:
 
     def stream(self) -> EventStream:
         """The answer as events; `begin` must be done."""
-        assert self._generation is not None
-        assert self._writer is not None
+        generation, writer = self._generation, self._writer
+        assert generation is not None
+        assert writer is not None
         return EventStream(
-            self._frames(self._generation, self._writer),
-            failure=self._writer.failure,
+            self._frames(generation, writer),
+            divert=lambda ready, write: generation.divert(ready, lambda piece: write(writer.frames(piece))),
+            failure=writer.failure,
             close=self.end,
-            heartbeat=self._writer.heartbeat,
+            heartbeat=writer.heartbeat,
             heartbeat_seconds=self._gateway.settings.heartbeat_seconds,
             headers=self.headers_of_stream,
         )

@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
-from gateway.direct import Write, direct_writing
+from gateway.direct import DirectWriter, direct_writer
 from gateway.disconnect import disconnected
 from gateway.errors import ApiError, ClientDisconnected, report
+
+# Is told `ready` and `write`: while it is ready, frames may be written at once that would be waited for else.
+Divert = Callable[[Callable[[], bool], Callable[[bytes], None]], None]
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": still here\n\n"
@@ -35,6 +38,8 @@ class EventStream(ASGIResponse):
     proper status. `headers` is asked at that moment. Later an error is a last frame, which `failure` makes, because a
     silent cut looks like success.
 
+    `divert` is told how frames can be written past `frames`, while that waits for its next one.
+
     `close` is called exactly once, with what went wrong if anything did, also where the client hung up before a frame
     was asked for. Litestar's own Stream would not even start the iterator then, and so not run its `finally`.
     """
@@ -43,6 +48,7 @@ class EventStream(ASGIResponse):
         self,
         frames: AsyncGenerator[bytes, None],
         *,
+        divert: Divert,
         failure: Callable[[ApiError], bytes],
         close: Callable[[BaseException | None], None],
         heartbeat: bytes,
@@ -53,6 +59,7 @@ class EventStream(ASGIResponse):
         del self.headers["content-length"]
         self._late_headers = headers
         self._frames = frames
+        self._divert = divert
         self._failure = failure
         self._close = close
         self._heartbeat = heartbeat
@@ -65,7 +72,7 @@ class EventStream(ASGIResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or stop where the client hangs up."""
         tasks = [
-            asyncio.ensure_future(self._send_all(direct_writing(scope), send)),
+            asyncio.ensure_future(self._send_all(direct_writer(scope), send)),
             asyncio.ensure_future(disconnected(receive)),
             asyncio.ensure_future(self._keep_alive(send)),
         ]
@@ -85,15 +92,25 @@ class EventStream(ASGIResponse):
             await self._frames.aclose()
             self._close(self._error)
 
-    async def _send_all(self, write: Write, send: Send) -> None:
+    async def _send_all(self, direct: DirectWriter | None, send: Send) -> None:
         now = asyncio.get_running_loop().time
+
+        def write(data: bytes) -> None:
+            assert direct is not None
+            direct.write(data)
+            self._last_seconds = now()
+
+        if direct is not None:
+            self._divert(direct.ready, write)
         try:
             async for data in self._frames:
                 if not self._started:
                     await self._start(send)
-                if not write(data):
+                if direct is not None and direct.ready():
+                    write(data)
+                else:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-                self._last_seconds = now()
+                    self._last_seconds = now()
         except Exception as error:
             if not self._started:
                 raise

@@ -53,7 +53,8 @@ SLOW_PLACES = (
     "text/test_forgery.py",
 )
 CLIENT_PLACE = "clients"
-# What starts servers, engines and processes, or loads a client. A module that imports one, or a test with such a fixture, is slow.
+# What starts servers, engines and processes, or loads a client. A module that imports one is slow, and so is a test
+# with such a fixture.
 STARTERS = {"ServerProcess", "StartClient", "checker", "running_gateway", "sdk", "serving"}
 NOT_FAST = {"clients", "full", "slow", "torch"}
 

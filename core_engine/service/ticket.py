@@ -27,14 +27,16 @@ class Ticket:
         self._pending: list[SequenceOutput] = []
         self._death: str | None = None
         self._news: asyncio.Future[None] | None = None  # that a reader waits for
+        self._take: Callable[[SequenceOutput], bool] | None = None
+        self._failure: Exception | None = None  # of `take`
 
     async def next(self) -> list[SequenceOutput]:
         """Wait for new tokens; return all there are, one output for each sequence that has some.
 
         For one reader at a time. May be cancelled without losing anything. Raises EngineDied once the engine has ended
-        and everything it had sent is fetched; RuntimeError after the last output or a cancellation.
+        and everything it had sent is fetched; RuntimeError after the last output or a cancellation; what `take` raised.
         """
-        while not self._pending:
+        while self._failure is None and not self._pending:
             if self._cancelled:
                 raise RuntimeError(f"request {self.request_id} has been cancelled")
             if self.outcome is not None:
@@ -43,33 +45,56 @@ class Ticket:
                 raise EngineDied(self._death)
             self._news = asyncio.get_running_loop().create_future()
             await self._news
+        if self._failure is not None:
+            raise self._failure
         pending, self._pending = self._pending, []
         return pending if len(pending) == 1 else _merged(pending)
+
+    def divert(self, take: Callable[[SequenceOutput], bool]) -> None:
+        """While a reader waits, offer each output to `take` first: what it answers True to wakes nobody.
+
+        For thousands of tokens a second: a reader that is woken for each takes longer than what it does with it.
+        """
+        self._take = take
 
     def cancel(self) -> None:
         """Say that nobody wants this request any more; without effect if it has ended or was cancelled."""
         if self._cancelled or self.outcome is not None or self._death is not None:
             return
         self._cancelled = True
+        self._take = None
         self._pending.clear()
         self._cancel(self.request_id)
         self._wake()
 
     def deliver(self, output: SequenceOutput) -> None:
         """Take in what an iteration gave; called by the client."""
-        if not self._cancelled:
+        if not self._cancelled and not self._taken(output):
             self._pending.append(output)
             self._wake()
 
     def finish(self, outcome: Outcome) -> None:
         """Take in how the request ended; called by the client."""
         self.outcome = outcome
+        self._take = None
         self._wake()
 
     def die(self, reason: str) -> None:
         """Take in that the engine has ended; called by the client."""
         self._death = reason
+        self._take = None
         self._wake()
+
+    def _taken(self, output: SequenceOutput) -> bool:
+        news = self._news
+        if self._take is None or news is None or news.done():  # a reader that doesn't wait is at what came before
+            return False
+        try:
+            return self._take(output)
+        except Exception as error:
+            self._failure = error
+            self._wake()
+            return True
 
     def _wake(self) -> None:
         news = self._news

@@ -69,8 +69,17 @@ class FakeTicket:
         self._position = 0
         self._num_told = 1  # of the prompt's tokens; the first has no log-probability
         self._tokens = [self._script.tokens(request, index) for index in range(request.n)]
+        self._take: Callable[[SequenceOutput], bool] = lambda output: False
+
+    def divert(self, take: Callable[[SequenceOutput], bool]) -> None:
+        self._take = take
 
     async def next(self) -> list[SequenceOutput]:
+        while not (outputs := [output for output in await self._next() if not self._take(output)]):
+            pass
+        return outputs
+
+    async def _next(self) -> list[SequenceOutput]:
         script = self._script
         await asyncio.sleep(script.pause_seconds)
         if script.failure is not None and self._position >= script.failure_after:

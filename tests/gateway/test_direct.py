@@ -25,7 +25,7 @@ def test_the_long_way_gives_the_same(server: RunningGateway, monkeypatch: pytest
         return [(each.texts(), each.finish_reason(), each.done) for each in events]
 
     short = streams()
-    monkeypatch.setattr(stream, "direct_writing", lambda scope: lambda part: False)
+    monkeypatch.setattr(stream, "direct_writer", lambda scope: None)
     assert streams() == short
 
 

@@ -45,6 +45,53 @@ async def test_a_reader_is_woken_and_can_be_cancelled_without_loss() -> None:
     assert await patient == [output(0, 2)]
 
 
+async def test_only_a_reader_that_waits_is_passed_by() -> None:
+    ticket, _ = ticket_and_cancellations()
+    taken: list[int] = []
+
+    def take(output: SequenceOutput) -> bool:
+        taken.extend(output.token_ids)
+        return output.finish_reason is None
+
+    ticket.divert(take)
+    ticket.deliver(output(0, 1))
+    assert await ticket.next() == [output(0, 1)]  # else it could come after what follows
+    reader = asyncio.create_task(ticket.next())
+    await asyncio.sleep(0)
+    ticket.deliver(output(0, 2))
+    ticket.deliver(output(0, 3))
+    ticket.deliver(output(0, 4, finish_reason="stop"))
+    ticket.deliver(output(1, 5))
+    assert await reader == [output(0, 4, finish_reason="stop"), output(1, 5)]
+    assert taken == [2, 3, 4]
+
+
+async def test_nothing_is_taken_after_a_cancellation() -> None:
+    ticket, _ = ticket_and_cancellations()
+    ticket.divert(lambda output: pytest.fail("nobody wants it"))
+    reader = asyncio.create_task(ticket.next())
+    await asyncio.sleep(0)
+    ticket.cancel()
+    ticket.deliver(output(0, 1))
+    with pytest.raises(RuntimeError, match="cancelled"):
+        await reader
+
+
+async def test_the_reader_hears_of_a_failure_whatever_comes_after() -> None:
+    ticket, _ = ticket_and_cancellations()
+
+    def take(output: SequenceOutput) -> bool:
+        raise ValueError("half a character")
+
+    ticket.divert(take)
+    reader = asyncio.create_task(ticket.next())
+    await asyncio.sleep(0)
+    ticket.deliver(output(0, 1))
+    ticket.deliver(output(0, 2, finish_reason="stop"))
+    with pytest.raises(ValueError, match="half"):
+        await reader
+
+
 async def test_the_outcome_comes_with_the_last_output() -> None:
     ticket, cancelled = ticket_and_cancellations()
     ticket.deliver(output(0, 1, finish_reason="length"))
