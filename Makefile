@@ -33,7 +33,7 @@ serve: .venv/.serve ## serve the default model; options by ARGS="--model ... --p
 	.venv/bin/jitney serve $(ARGS)
 
 test: .venv/.dev ## every test but the slow ones and those of foreign clients
-	.venv/bin/pytest -m "not full and not clients" $(ARGS)
+	.venv/bin/pytest --numprocesses auto --maxprocesses 2 --dist loadfile -m "not full and not clients" $(ARGS)
 
 test-fast: .venv/.dev ## what is pure logic, in seconds: no torch, no servers
 	.venv/bin/pytest --fast --numprocesses auto --maxprocesses 4 $(ARGS)
