@@ -32,6 +32,7 @@ help: ## list the targets
 serve: .venv/.serve ## serve the default model; options by ARGS="--model ... --port ..."
 	.venv/bin/jitney serve $(ARGS)
 
+# Processes share nothing: each starts the servers that its tests want, so two are enough for two cores and little memory.
 test: .venv/.dev ## every test but the slow ones and those of foreign clients
 	.venv/bin/pytest --numprocesses auto --maxprocesses 2 --dist loadfile -m "not full and not clients" $(ARGS)
 

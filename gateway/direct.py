@@ -15,23 +15,31 @@ _EXTENSION = "jitney.cycle"
 
 
 class DirectWriter:
-    """Writes parts of the body of one response to its connection, while nobody has to wait for a slow reader."""
+    """Writes parts of the body of one response to its connection, while nobody has to wait for a slow reader.
 
-    __slots__ = ("_connection", "_cycle", "_flow")
+    Without a cycle it is never ready.
+    """
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle | None) -> None:
         self._cycle = cycle
-        self._flow = cycle.flow
-        self._connection = cycle.transport
 
     def ready(self) -> bool:
         """Whether a part can be written now; else `send` must, which may mean to wait."""
-        return not self._flow.write_paused and not self._cycle.disconnected and self._cycle.chunked_encoding is True
+        cycle = self._cycle
+        return (
+            cycle is not None
+            and not cycle.flow.write_paused
+            and not cycle.disconnected
+            and cycle.chunked_encoding is True
+        )
 
     def write(self, part: bytes) -> None:
         """Write a part, if there is any: an empty chunk would end the body. Only while it is `ready`."""
+        assert self._cycle is not None
         if part:
-            self._connection.write(b"%x\r\n%b\r\n" % (len(part), part))
+            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
 
 
 def offer_writing(cycle: RequestResponseCycle) -> None:
@@ -41,8 +49,8 @@ def offer_writing(cycle: RequestResponseCycle) -> None:
         cycle.scope["extensions"] = {_EXTENSION: {"reference": weakref.ref(cycle)}}
 
 
-def direct_writer(scope: Scope) -> DirectWriter | None:
-    """The short way of the response that is answered, if it has one."""
+def direct_writer(scope: Scope) -> DirectWriter:
+    """The short way of the response that is answered."""
     extensions: dict[str, Any] = scope.get("extensions") or {}
     cycle: RequestResponseCycle | None = extensions[_EXTENSION]["reference"]() if _EXTENSION in extensions else None
-    return None if cycle is None else DirectWriter(cycle)
+    return DirectWriter(cycle)

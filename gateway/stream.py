@@ -92,21 +92,19 @@ class EventStream(ASGIResponse):
             await self._frames.aclose()
             self._close(self._error)
 
-    async def _send_all(self, direct: DirectWriter | None, send: Send) -> None:
+    async def _send_all(self, direct: DirectWriter, send: Send) -> None:
         now = asyncio.get_running_loop().time
 
         def write(data: bytes) -> None:
-            assert direct is not None
             direct.write(data)
             self._last_seconds = now()
 
-        if direct is not None:
-            self._divert(direct.ready, write)
+        self._divert(direct.ready, write)
         try:
             async for data in self._frames:
                 if not self._started:
                     await self._start(send)
-                if direct is not None and direct.ready():
+                if direct.ready():
                     write(data)
                 else:
                     await send({"type": "http.response.body", "body": data, "more_body": True})

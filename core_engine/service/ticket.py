@@ -62,10 +62,9 @@ class Ticket:
         if self._cancelled or self.outcome is not None or self._death is not None:
             return
         self._cancelled = True
-        self._take = None
         self._pending.clear()
         self._cancel(self.request_id)
-        self._wake()
+        self._end()
 
     def deliver(self, output: SequenceOutput) -> None:
         """Take in what an iteration gave; called by the client."""
@@ -76,14 +75,12 @@ class Ticket:
     def finish(self, outcome: Outcome) -> None:
         """Take in how the request ended; called by the client."""
         self.outcome = outcome
-        self._take = None
-        self._wake()
+        self._end()
 
     def die(self, reason: str) -> None:
         """Take in that the engine has ended; called by the client."""
         self._death = reason
-        self._take = None
-        self._wake()
+        self._end()
 
     def _taken(self, output: SequenceOutput) -> bool:
         news = self._news
@@ -95,6 +92,10 @@ class Ticket:
             self._failure = error
             self._wake()
             return True
+
+    def _end(self) -> None:
+        self._take = None  # with the response that it writes to, which only the collector would free else
+        self._wake()
 
     def _wake(self) -> None:
         news = self._news

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from gateway import stream
+from gateway.direct import DirectWriter
 from tests.gateway.events import read_events
 from tests.gateway.raw import eventually, head
 from tests.gateway.running import CHAT, RunningGateway
@@ -25,7 +26,7 @@ def test_the_long_way_gives_the_same(server: RunningGateway, monkeypatch: pytest
         return [(each.texts(), each.finish_reason(), each.done) for each in events]
 
     short = streams()
-    monkeypatch.setattr(stream, "direct_writer", lambda scope: None)
+    monkeypatch.setattr(stream, "direct_writer", lambda scope: DirectWriter(None))
     assert streams() == short
 
 
